@@ -1,0 +1,2 @@
+pub mod lifecycle;
+pub mod model;

@@ -1,0 +1,20 @@
+//! A rescan as a value: what was added, changed and removed. Computed here, applied by `guild`.
+
+use std::collections::BTreeMap;
+
+use super::guild::Seat;
+use crate::model::{Changes, Found, MemberKey};
+
+/// Compares the members that are known with what stands in the directory now.
+pub(super) fn compare(known: &BTreeMap<MemberKey, Seat>, found: &Found) -> Changes {
+    let mut changes = Changes::default();
+    for (key, paper) in found {
+        match known.get(key) {
+            None => changes.added.push(key.clone()),
+            Some(seat) if seat.holds(paper) => changes.unchanged += 1,
+            Some(_) => changes.changed.push(key.clone()),
+        }
+    }
+    changes.removed = known.iter().filter(|(key, seat)| !found.contains_key(key) && !seat.is_leaving()).map(|(key, _)| key.clone()).collect();
+    changes
+}

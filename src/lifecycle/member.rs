@@ -1,0 +1,228 @@
+//! The life of a member as one table: (phase, what happened) → (what comes next, what to order).
+//! Called by `guild`, which owns all that members share: ports, places at the gate, budgets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::phase::{Due, Health, Launch, Life, Phase, Probe, Rest, Stage, Then};
+use crate::model::{Exit, Failure, Handshake, Manifest, Moment, Pid, RestartPolicy};
+
+/// So many launches are refused with exit code 2 before a start is given up.
+pub const MOST_PORTS_TRIED: usize = 10;
+/// No answer to a probe within this time is a failed probe.
+const PROBE_ANSWER: Duration = Duration::from_secs(5);
+/// How often an unwell member is probed.
+const UNWELL_PROBE: Duration = Duration::from_secs(1);
+
+/// What a task reports of the launch that it was given.
+#[derive(Debug, Clone)]
+pub enum Report {
+    Spawned(Pid),
+    /// Another program holds the port; nothing was launched.
+    PortBusy,
+    SpawnFailed(Failure),
+    /// The handshake does not get on, for now.
+    Obstacle(String),
+    Greeted(Handshake),
+    /// The member answered, and the answer is no handshake.
+    HandshakeFailed(Failure),
+    /// A call found it refusing or mute.
+    Suspected,
+    Probed(Result<Handshake, Failure>),
+    /// Its process, and all that the process left behind, are dead.
+    Ended { exit: Exit, stderr_tail: Arc<[String]> },
+}
+
+/// All that can happen to one member.
+#[derive(Debug, Clone)]
+pub(super) enum Happening {
+    Told(Report),
+    /// The phase's own deadline has come.
+    Overdue,
+    Start,
+    Stop(Then),
+    Kill,
+}
+
+/// What the table says comes next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Be(Phase),
+    /// A place in the queue, with a clean slate of ports; until then the failure is shown.
+    Launch { after: Option<Failure> },
+    /// The member exited with code 2: this port will not do, the next one at once.
+    LaunchElsewhere,
+    /// The port was found taken before the launch: not counted as an attempt.
+    LaunchAvoiding,
+    /// The restart policy and the budget decide.
+    Fail(Failure),
+    /// Out of the roster.
+    Leave,
+}
+
+/// What the table wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Act {
+    Greet,
+    Probe,
+    Terminate,
+    Kill,
+}
+
+pub(super) type Step = (Next, Option<Act>);
+
+/// The table. `manifest` is the member's present one.
+pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now: Moment) -> Step {
+    use Happening::{Kill, Overdue, Start, Stop, Told};
+    use Phase as P;
+    use Report as R;
+    match (phase, happening) {
+        // ── A launch becomes a process.
+        (P::Starting(launch), Told(R::Spawned(pid))) => {
+            let until = launch.at + launch.manifest.start_timeout;
+            act(P::Greeting { life: Life { launch, pid }, until, obstacle: None }, Act::Greet)
+        }
+        (P::Starting(_), Told(R::PortBusy)) => (Next::LaunchAvoiding, None),
+        (P::Starting(_), Told(R::SpawnFailed(failure))) => (Next::Fail(failure), None),
+
+        // ── A process becomes a member.
+        (P::Greeting { life, until, .. }, Told(R::Obstacle(what))) => be(P::Greeting { life, until, obstacle: Some(what) }),
+        (P::Greeting { life, .. }, Told(R::Greeted(handshake))) => connected(life, now, handshake.into(), now),
+        (P::Greeting { life, .. }, Told(R::HandshakeFailed(failure))) => terminate(life, Then::Fail(failure), now),
+        (P::Greeting { life, obstacle, .. }, Overdue) => {
+            let failure = Failure::new(late_handshake(&life.launch, obstacle.as_deref()));
+            terminate(life, Then::Fail(failure), now)
+        }
+        (P::Greeting { .. }, Told(R::Ended { exit: Exit::PORT_TAKEN, .. })) => (Next::LaunchElsewhere, None),
+        (P::Greeting { life, .. }, Told(R::Ended { exit, stderr_tail })) => {
+            ended(exit, "before its handshake", &life, stderr_tail, manifest, now)
+        }
+
+        // ── Probed on evidence, or where the manifest asks for an interval.
+        (P::Connected { life, since, handshake, health: Health::Quiet(_) }, Told(R::Suspected) | Overdue) => {
+            let health = Health::Probing(now + PROBE_ANSWER);
+            act(P::Connected { life, since, handshake, health }, Act::Probe)
+        }
+        (P::Connected { life, since, handshake, .. }, Overdue) => {
+            let failure = Failure::new(format!("did not answer a probe within {} s", PROBE_ANSWER.as_secs()));
+            unwell(life, since, handshake, failure, now)
+        }
+        (P::Connected { life, since, handshake, .. }, Told(R::Probed(Err(failure)))) => {
+            unwell(life, since, handshake, failure, now)
+        }
+        (P::Connected { life, since, .. } | P::Unwell { life, since, .. }, Told(R::Probed(Ok(handshake)))) => {
+            connected(life, since, handshake.into(), now)
+        }
+
+        // ── Unwell: still probed, may come back, is not waited for without end.
+        (P::Unwell { life, failure, until, .. }, Overdue) if until <= now => {
+            let timeout = seconds(life.launch.manifest.start_timeout);
+            let what = format!("did not become well again within {timeout}: {}", failure.what);
+            terminate(life, Then::Fail(Failure::new(what)), now)
+        }
+        (P::Unwell { life, since, handshake, failure, until, .. }, Overdue) => {
+            act(P::Unwell { life, since, handshake, failure, until, probe: Probe::UnderWay }, Act::Probe)
+        }
+        (P::Unwell { life, since, handshake, until, .. }, Told(R::Probed(Err(failure)))) => {
+            be(P::Unwell { life, since, handshake, failure, until, probe: Probe::At(now + UNWELL_PROBE) })
+        }
+
+        // ── A process ends unasked.
+        (P::Connected { life, .. } | P::Unwell { life, .. }, Told(R::Ended { exit, stderr_tail })) => {
+            ended(exit, "unasked", &life, stderr_tail, manifest, now)
+        }
+
+        // ── A restart is due.
+        (P::Waiting { failure, .. }, Overdue) => (Next::Launch { after: Some(failure) }, None),
+
+        // ── Somebody wants it to run.
+        (P::Stopped(Rest::ExitedCleanly | Rest::Asked) | P::Failed(_) | P::Waiting { due: Due::At(_), .. }, Start) => {
+            (Next::Launch { after: None }, None)
+        }
+        (P::Stopping { launch, stage, .. }, Start) => be(P::Stopping { launch, stage, then: Then::Relaunch }),
+
+        // ── Somebody wants it to end.
+        (P::Stopped(_) | P::Waiting { .. } | P::Failed(_), Stop(then)) => (afterwards(then), None),
+        (P::Starting(launch), Stop(then)) => be(P::Stopping { launch, stage: Stage::Unborn, then }),
+        (P::Greeting { life, .. } | P::Connected { life, .. } | P::Unwell { life, .. }, Stop(then)) => {
+            terminate(life, then, now)
+        }
+        (P::Stopping { launch, stage, .. }, Stop(then)) => be(P::Stopping { launch, stage, then }),
+        (P::Stopping { launch, stage: Stage::Unborn, then }, Told(R::Spawned(pid))) => terminate(Life { launch, pid }, then, now),
+        (P::Stopping { stage: Stage::Unborn, then, .. }, Told(R::SpawnFailed(_)) | Told(R::PortBusy)) => (afterwards(then), None),
+        (P::Stopping { launch, stage: Stage::Asked { pid, .. }, then }, Overdue | Kill) => {
+            act(P::Stopping { launch, stage: Stage::Killed { pid }, then }, Act::Kill)
+        }
+        (P::Stopping { then: Then::Fail(failure), .. }, Told(R::Ended { stderr_tail, .. })) => {
+            (Next::Fail(failure.with_tail(stderr_tail)), None)
+        }
+        (P::Stopping { then, .. }, Told(R::Ended { .. })) => (afterwards(then), None),
+
+        // ── Everything else changes nothing: a late answer, a wish that is already true.
+        (phase, _) => be(phase),
+    }
+}
+
+fn be(phase: Phase) -> Step {
+    (Next::Be(phase), None)
+}
+
+fn act(phase: Phase, act: Act) -> Step {
+    (Next::Be(phase), Some(act))
+}
+
+fn connected(life: Life, since: Moment, handshake: Arc<Handshake>, now: Moment) -> Step {
+    let health = Health::Quiet(life.launch.manifest.health_interval.map(|interval| now + interval));
+    be(Phase::Connected { life, since, handshake, health })
+}
+
+fn unwell(life: Life, since: Moment, handshake: Arc<Handshake>, failure: Failure, now: Moment) -> Step {
+    let until = now + life.launch.manifest.start_timeout;
+    be(Phase::Unwell { life, since, handshake, failure, probe: Probe::At(now + UNWELL_PROBE), until })
+}
+
+fn terminate(life: Life, then: Then, now: Moment) -> Step {
+    let Life { launch, pid } = life;
+    let kill_at = now + launch.manifest.stop_timeout;
+    act(Phase::Stopping { launch, stage: Stage::Asked { pid, kill_at }, then }, Act::Terminate)
+}
+
+/// What follows once nothing runs any more.
+fn afterwards(then: Then) -> Next {
+    match then {
+        Then::Rest => Next::Be(Phase::Stopped(Rest::Asked)),
+        Then::Relaunch => Next::Launch { after: None },
+        Then::Leave => Next::Leave,
+        Then::Fail(failure) => Next::Fail(failure),
+    }
+}
+
+/// Exit 0 is a normal end, unless the member is to run always; anything else is a failure.
+fn ended(
+    exit: Exit, when: &str, life: &Life, stderr_tail: Arc<[String]>, manifest: &Manifest, now: Moment,
+) -> Step {
+    if exit == Exit::CLEAN && manifest.restart != RestartPolicy::Always {
+        return be(Phase::Stopped(Rest::ExitedCleanly));
+    }
+    let age = seconds(now.since(life.launch.at));
+    let mut what = format!("{exit} {when}, {age} after its launch");
+    if let Some(line) = stderr_tail.iter().rev().find(|line| !line.trim().is_empty()) {
+        what = format!("{what}: {}", line.trim());
+    }
+    (Next::Fail(Failure::new(what).with_tail(stderr_tail)), None)
+}
+
+fn late_handshake(launch: &Launch, obstacle: Option<&str>) -> String {
+    let timeout = seconds(launch.manifest.start_timeout);
+    let obstacle = obstacle.unwrap_or("it does not answer");
+    format!("no MCP handshake on port {} within {timeout}: {obstacle}", launch.port)
+}
+
+/// `12 ms`, `3.4 s`, `90 s`.
+fn seconds(length: Duration) -> String {
+    match length.as_millis() {
+        millis @ 0..1000 => format!("{millis} ms"),
+        millis @ 1000..10_000 if millis % 1000 != 0 => format!("{:.1} s", length.as_secs_f64()),
+        _ => format!("{} s", length.as_secs()),
+    }
+}

@@ -1,0 +1,20 @@
+//! F1. Deciding without doing: every member's life as pure functions of what happened and when.
+//!
+//! Nothing here touches a file, a socket, a clock or chance. [`Guild::take`] is told of an
+//! [`Event`] and the present [`Moment`](crate::model::Moment), changes its members, and returns
+//! the [`Action`]s that somebody (the hall, or a simulation) must now carry out.
+//!
+//! Read `member.rs` first: it is the table of DESIGN "The life of a member".
+
+mod budget;
+mod changes;
+mod entry;
+mod gate;
+mod guild;
+mod member;
+mod phase;
+mod ports;
+mod random;
+
+pub use guild::{Action, Guild, Order, Refusal, Settings, Transition, Wish};
+pub use member::{MOST_PORTS_TRIED, Report};

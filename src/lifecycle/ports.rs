@@ -1,0 +1,112 @@
+//! The pool of ports. Asked by `guild`, which alone knows when a holder's process is dead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::model::{Moment, Port, PortRange};
+
+/// How long a port that another program was seen to hold is left alone.
+const SHUNNED: Duration = Duration::from_secs(30);
+
+/// Every port of the range is in exactly one of: free, held (by a member), shunned.
+#[derive(Debug, Clone)]
+pub(super) struct Ports {
+    range: PortRange,
+    free: BTreeSet<Port>,
+    shunned: BTreeMap<Port, Moment>,
+}
+
+impl Ports {
+    pub(super) fn new(range: PortRange) -> Self {
+        Self { range, free: range.ports().collect(), shunned: BTreeMap::new() }
+    }
+
+    /// Takes a port out of the pool: the member's last one if it can be had, else the lowest that
+    /// is free; never one that the member has just refused.
+    pub(super) fn take(&mut self, last: Option<Port>, refused: &[Port], now: Moment) -> Option<Port> {
+        self.forgive(now);
+        let wanted = |port: &Port| !refused.contains(port);
+        let port = last
+            .filter(|port| wanted(port) && self.free.contains(port))
+            .or_else(|| self.free.iter().copied().find(wanted))?;
+        self.free.remove(&port);
+        Some(port)
+    }
+
+    /// Gives a port back once its holder is dead.
+    pub(super) fn give_back(&mut self, port: Port) {
+        if self.range.numbers().contains(&port.get()) {
+            self.free.insert(port);
+        }
+    }
+
+    /// Gives back a port that could not be bound: another program has it for now.
+    pub(super) fn shun(&mut self, port: Port, now: Moment) {
+        if self.range.numbers().contains(&port.get()) {
+            self.shunned.insert(port, now + SHUNNED);
+        }
+    }
+
+    /// One sentence for a member that found no port.
+    pub(super) fn exhaustion(&self) -> String {
+        let total = self.range.len();
+        let shunned = self.shunned.len();
+        let held = total - shunned - self.free.len();
+        format!(
+            "no free port in {}: {held} of {total} are held by members, {shunned} by other programs; \
+             it starts by itself when one is freed (stop a member, or widen the range with --ports)",
+            self.range
+        )
+    }
+
+    fn forgive(&mut self, now: Moment) {
+        let free = &mut self.free;
+        self.shunned.retain(|&port, &mut until| {
+            let over = until <= now;
+            if over {
+                free.insert(port);
+            }
+            !over
+        });
+    }
+
+    /// Ports that no member holds.
+    pub(super) fn unheld(&self) -> usize {
+        self.free.len() + self.shunned.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(number: u16) -> Port {
+        Port::new(number).unwrap()
+    }
+
+    fn pool() -> Ports {
+        Ports::new("10-12".parse().unwrap())
+    }
+
+    #[test]
+    fn a_member_keeps_its_last_port_if_it_can_else_it_gets_the_lowest_free_one() {
+        let mut ports = pool();
+        let now = Moment::ZERO;
+        assert_eq!(ports.take(Some(port(12)), &[], now), Some(port(12)));
+        assert_eq!(ports.take(Some(port(12)), &[], now), Some(port(10)));
+        assert_eq!(ports.take(None, &[], now), Some(port(11)));
+        assert_eq!(ports.take(None, &[], now), None);
+        ports.give_back(port(11));
+        assert_eq!(ports.take(None, &[port(11)], now), None, "a refused port is not tried again");
+        assert_eq!(ports.take(None, &[], now), Some(port(11)));
+    }
+
+    #[test]
+    fn a_port_that_could_not_be_bound_is_left_alone_for_a_while() {
+        let mut ports = pool();
+        let taken = ports.take(None, &[], Moment::ZERO).unwrap();
+        ports.shun(taken, Moment::ZERO);
+        assert_eq!(ports.take(Some(taken), &[], Moment::ZERO), Some(port(11)));
+        assert_eq!(ports.take(Some(taken), &[], Moment::ZERO + SHUNNED), Some(taken));
+    }
+}

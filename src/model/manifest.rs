@@ -1,0 +1,84 @@
+//! What a member declares, in our one form: every dialect is translated into this.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Diagnosis;
+
+/// A manifest that has been read and found right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    pub name: String,
+    pub display_name: String,
+    pub description: String,
+    pub version: String,
+    pub dialect: Dialect,
+    pub transport: Transport,
+    /// The member's own directory, absolute: the working directory of its process.
+    pub dir: PathBuf,
+    /// As written, `${GUILD_HALL}` not yet replaced.
+    pub command: String,
+    /// As written, `${PORT}` not yet replaced.
+    pub args: Vec<String>,
+    /// As written, in the order of the document.
+    pub env: Vec<(String, String)>,
+    /// Names of variables that pass even with a clean environment.
+    pub inherit_env: Vec<String>,
+    /// Where on its port the member speaks MCP.
+    pub path: String,
+    pub restart: RestartPolicy,
+    /// From the launch until the handshake must be done.
+    pub start_timeout: Duration,
+    pub call_timeout: Duration,
+    /// From SIGTERM until SIGKILL.
+    pub stop_timeout: Duration,
+    /// `None`: probed on evidence only.
+    pub health_interval: Option<Duration>,
+    /// Globs of files whose change restarts the member.
+    pub watch: Vec<String>,
+    pub warnings: Vec<Diagnosis>,
+    /// Of the document's bytes: a running member is known again only under the same manifest.
+    pub digest: Digest,
+}
+
+/// The plugin standard that a manifest is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    Guild,
+}
+
+/// How the member itself speaks MCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    Http,
+}
+
+/// When a member that ended is started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// After a failure, not after exit 0.
+    #[default]
+    OnFailure,
+    /// After exit 0 too.
+    Always,
+    Never,
+}
+
+/// First 16 bytes of a SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest(pub [u8; 16]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}

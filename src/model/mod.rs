@@ -1,0 +1,32 @@
+//! F0. The words of the house as types, without behaviour beyond their own sense.
+//! Every floor above speaks in these.
+
+mod diagnosis;
+mod exit;
+mod failure;
+mod handshake;
+mod instance;
+mod key;
+mod manifest;
+mod moment;
+mod phase;
+mod port;
+mod roster;
+
+pub use diagnosis::{Diagnosis, Place, Rejection};
+pub use exit::{Exit, Pid, signal_name};
+pub use failure::Failure;
+pub use handshake::{Handshake, Tool};
+pub use instance::Instance;
+pub use key::{KeyError, MemberKey};
+pub use manifest::{Dialect, Digest, Manifest, RestartPolicy, Transport};
+pub use moment::{Moment, Timestamp};
+pub use phase::{PhaseName, Status};
+pub use port::{Port, PortRange, PortRangeError};
+pub use roster::{Changes, Entry, HallFacts, LastExit, Roster};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a walk through the members directory found: a manifest or the reason why there is none.
+pub type Found = BTreeMap<MemberKey, Result<Arc<Manifest>, Rejection>>;

@@ -1,2 +1,9 @@
+pub mod cli;
+pub mod control;
+pub mod dialect;
+pub mod discovery;
+pub mod hall;
 pub mod lifecycle;
+pub mod mcp;
 pub mod model;
+pub mod process;

@@ -150,7 +150,7 @@ impl World {
             0..20 => self.somebody_wishes(),
             20..23 => self.thief_comes_and_goes(),
             23 => self.clock_jumps(),
-            24 if self.chance.below(20) == 0 => self.reload(),
+            24 if self.chance.below(5) == 0 => self.reload(),
             25..45 => self.somebody_suspects(),
             _ => self.time_passes(),
         }

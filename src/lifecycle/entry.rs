@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::guild::{Admitted, Seat};
 use super::phase::{Due, Phase};
@@ -38,6 +39,8 @@ fn invalid(key: &MemberKey, rejection: &Rejection, since: Timestamp) -> Entry {
         stderr_tail: Arc::default(),
         tools: Arc::default(),
         dir: rejection.first.file.parent().map(PathBuf::from).unwrap_or_default(),
+        settled: true,
+        call_timeout: Duration::ZERO,
     }
 }
 
@@ -75,5 +78,7 @@ fn admitted(key: &MemberKey, member: &Admitted, wall: impl Fn(Moment) -> Timesta
         stderr_tail: failure.map(|failure| failure.stderr_tail.clone()).unwrap_or_default(),
         tools: phase.handshake().map(|handshake| handshake.tools.clone()).unwrap_or_default(),
         dir: manifest.dir.clone(),
+        settled: phase.is_settled(),
+        call_timeout: manifest.call_timeout,
     }
 }

@@ -148,6 +148,12 @@ impl Phase {
         matches!(self, Self::Stopped(Rest::Queued) | Self::Waiting { due: Due::Queued, .. })
     }
 
+    /// Nothing more happens by itself soon.
+    pub(super) fn is_settled(&self) -> bool {
+        let under_way = matches!(self, Self::Starting(_) | Self::Greeting { .. } | Self::Stopping { .. });
+        !under_way && !self.is_queued()
+    }
+
     /// When the phase itself wants to be looked at again.
     pub(super) fn deadline(&self) -> Option<Moment> {
         match self {

@@ -35,11 +35,6 @@ impl PhaseName {
         }
     }
 
-    /// Nothing more happens by itself soon: who waits for a command's outcome may look now.
-    pub fn is_settled(self) -> bool {
-        !matches!(self, Self::Starting | Self::Greeting | Self::Stopping)
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",

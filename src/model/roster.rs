@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Dialect, Exit, Instance, MemberKey, PhaseName, Pid, Port, Status, Timestamp, Tool, Transport, signal_name};
 
@@ -54,6 +55,12 @@ pub struct Entry {
     pub stderr_tail: Arc<[String]>,
     pub tools: Arc<[Tool]>,
     pub dir: PathBuf,
+    /// Nothing more happens by itself soon. For who waits on a command's outcome; not told outside.
+    #[serde(skip)]
+    pub settled: bool,
+    /// How long a call may take; not told outside.
+    #[serde(skip)]
+    pub call_timeout: Duration,
 }
 
 /// How the last process of a member ended; both `null` where the kernel did not tell.

@@ -1,0 +1,173 @@
+//! `roster`: who is connected, and why another is not.
+
+use anstyle::Style;
+use clap::Args;
+use futures_util::FutureExt;
+
+use super::print::{self, BOLD, DIM, phase_style, styled};
+use super::table::{Table, cell, plain};
+use super::{Failed, Target};
+use crate::control::{Client, Streamed};
+use crate::model::{Entry, Roster as Snapshot, Status, Timestamp};
+
+/// Show the members: who is connected, and why another is not
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  guild-hall roster\n  guild-hall roster toolbox/clock\n  guild-hall roster --json | jq -r '.members[] | select(.status == \"error\") | .name'")]
+pub(super) struct Roster {
+    /// One member, with all that is known of it
+    name: Option<String>,
+    /// Stay and show every change
+    #[arg(long, conflicts_with = "json")]
+    watch: bool,
+    /// JSON as the API has it
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Roster {
+    pub(super) async fn execute(self) -> Result<(), Failed> {
+        let client = self.target.client();
+        if self.watch {
+            return self.live(&client).await;
+        }
+        match &self.name {
+            Some(name) => {
+                let entry: Entry = client.get(&format!("/v1/roster/{}", Client::segment(name))).await?;
+                if self.json { print::json(&entry) } else { print::out(&details(&entry)) }
+            }
+            None => {
+                let roster: Snapshot = client.get("/v1/roster").await?;
+                if self.json { print::json(&roster) } else { print::out(&overview(&roster)) }
+            }
+        }
+    }
+
+    /// Draws anew after each change, and once a second for the times.
+    async fn live(&self, client: &Client) -> Result<(), Failed> {
+        let mut events: Streamed = client.stream("/v1/events").await?;
+        loop {
+            let text = match &self.name {
+                Some(name) => details(&client.get(&format!("/v1/roster/{}", Client::segment(name))).await?),
+                None => overview(&client.get("/v1/roster").await?),
+            };
+            // To the top, each line to its end, then whatever is left below.
+            let drawn = text.replace('\n', "\x1b[K\n");
+            print::out(&format!("\x1b[H{drawn}{}\x1b[J", styled(DIM, "Ctrl-C to leave\x1b[K")))?;
+            tokio::select! {
+                event = events.next() => {
+                    if event.is_none() {
+                        return Err(Failed::new("the hall has ended"));
+                    }
+                    // What came at the same time is drawn at once.
+                    while let Some(Some(_)) = events.next().now_or_never() {}
+                }
+                () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {}
+            }
+        }
+    }
+}
+
+/// All members, a row each, the reason of an error beside it.
+pub(super) fn overview(roster: &Snapshot) -> String {
+    if roster.members.is_empty() {
+        return "No members. Put a directory with a guild-member.json into the members directory, then `guild-hall reload`.\n".into();
+    }
+    let now = Timestamp::now();
+    let mut table = Table::default();
+    table.row(["NAME", "STATUS", "PORT", "PID", "TOOLS", "RESTARTS", "SINCE"].map(|title| cell(title, DIM)).into());
+    for entry in &roster.members {
+        let number = |number: Option<String>| plain(number.unwrap_or_else(|| "-".into()));
+        table.row(vec![
+            cell(&entry.name, BOLD),
+            cell(status(entry), phase_style(entry.phase)),
+            number(entry.port.map(|port| port.to_string())),
+            number(entry.pid.map(|pid| pid.to_string())),
+            number((entry.status == Status::Connected).then(|| entry.tools.len().to_string())),
+            plain(entry.restarts),
+            plain(ago(now, entry.since)),
+        ]);
+        for line in reason(entry, now) {
+            table.below(line);
+        }
+    }
+    let count = |status| roster.members.iter().filter(|entry| entry.status == status).count();
+    let (connected, disconnected, error) = (count(Status::Connected), count(Status::Disconnected), count(Status::Error));
+    let mut summary = vec![format!("{connected} connected")];
+    summary.extend((disconnected > 0).then(|| format!("{disconnected} disconnected")));
+    summary.extend((error > 0).then(|| styled(print::RED, format!("{error} error{}", if error == 1 { "" } else { "s" }))));
+    format!("{}{}\n", table.render(), summary.join(", "))
+}
+
+/// `connected`; with the phase where it says more: `error (waiting)`.
+fn status(entry: &Entry) -> String {
+    if entry.status.as_str() == entry.phase.as_str() {
+        entry.status.to_string()
+    } else {
+        format!("{} ({})", entry.status, entry.phase)
+    }
+}
+
+/// Why an entry is not connected, and when that will change.
+fn reason(entry: &Entry, now: Timestamp) -> Vec<String> {
+    let Some(error) = &entry.error else { return Vec::new() };
+    let mut text = print::safe(error);
+    if let Some(at) = entry.retry_at {
+        text = format!("{text}; next attempt in {}", length(at.0 - now.0));
+    }
+    let style = if entry.status == Status::Error { print::RED } else { print::YELLOW };
+    let lines = print::wrap(&text, print::width().saturating_sub(4));
+    lines.into_iter().map(|line| format!("    {}", styled(style, line))).collect()
+}
+
+/// One member, all that is known.
+fn details(entry: &Entry) -> String {
+    let now = Timestamp::now();
+    let mut table = Table::default();
+    let mut line = |title: &str, value: String, style: Style| table.row(vec![cell(title, DIM), cell(value, style)]);
+    line("name", entry.name.to_string(), BOLD);
+    line("status", format!("{}, for {}", status(entry), length(now.0 - entry.since.0)), phase_style(entry.phase));
+    if entry.dialect.is_some() {
+        line("about", format!("{} {}: {}", print::safe(&entry.display_name), print::safe(&entry.version), print::first_line(&entry.description)), Style::new());
+    }
+    let some = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    line("port", some(entry.port.map(|port| port.to_string())), Style::new());
+    line("pid", some(entry.pid.map(|pid| pid.to_string())), Style::new());
+    line("attempts", entry.attempts.to_string(), Style::new());
+    line("restarts", entry.restarts.to_string(), Style::new());
+    if let Some(exit) = &entry.last_exit {
+        let how = match (&exit.code, &exit.signal) {
+            (Some(code), _) => format!("code {code}"),
+            (_, Some(signal)) => signal.clone(),
+            _ => "unknown".into(),
+        };
+        line("last exit", format!("{how}, {}", ago(now, exit.at)), Style::new());
+    }
+    line("directory", entry.dir.display().to_string(), Style::new());
+    let mut out = table.render();
+    let mut section = |title: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            out.push_str(&format!("\n{}\n{}\n", styled(DIM, title), lines.join("\n")));
+        }
+    };
+    section("why", reason(entry, now));
+    section("last lines of its log", entry.stderr_tail.iter().map(|line| format!("    {}", print::safe(line))).collect());
+    section("tools", entry.tools.iter().map(|tool| format!("    {}  {}", styled(print::CYAN, print::first_line(&tool.name)), styled(DIM, print::first_line(&tool.description)))).collect());
+    out
+}
+
+fn ago(now: Timestamp, then: Timestamp) -> String {
+    format!("{} ago", length(now.0 - then.0))
+}
+
+/// Milliseconds as a person says them.
+pub(super) fn length(millis: i64) -> String {
+    let seconds = millis.max(0) / 1000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

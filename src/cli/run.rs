@@ -1,0 +1,197 @@
+//! `run`: the hall, in the foreground.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::run_view::View;
+use super::{Failed, print, run_dir};
+use crate::control::{Door, serve};
+use crate::hall::{Hall, HallSettings, RunDir};
+use crate::model::PortRange;
+use crate::process::{raise_file_limit, reap_orphans};
+
+/// Bring up the hall, in the foreground
+///
+/// Starts every member of the members directory and keeps it alive. SIGTERM or Ctrl-C stops all
+/// members and exits; a second one kills them. SIGHUP rescans the members directory.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  guild-hall run\n  guild-hall run --members ~/plugins --run-dir /tmp/hall\n  GUILD_HALL_PORTS=51100-51200 guild-hall run --log-format json\n\nEvery flag is also GUILD_HALL_<FLAG> in the environment and a key of guild-hall.yaml; flag beats environment beats file.")]
+pub(super) struct Run {
+    /// Where the members are
+    #[arg(long, value_name = "DIR", default_value = "guild-members", env = "GUILD_HALL_MEMBERS")]
+    members: PathBuf,
+    /// Where the hall keeps its socket, PID files and logs [default: $RUNTIME_DIRECTORY, else run]
+    #[arg(long, value_name = "DIR", env = "GUILD_HALL_RUN_DIR")]
+    run_dir: Option<PathBuf>,
+    /// Where to listen besides the socket: only `none` yet
+    #[arg(long, value_name = "ADDR", default_value = "none", value_parser = ["none"], hide = true, env = "GUILD_HALL_LISTEN")]
+    listen: String,
+    /// The ports that members get
+    #[arg(long, value_name = "FIRST-LAST", default_value = "50000-51000", env = "GUILD_HALL_PORTS")]
+    ports: PortRange,
+    /// Give members a clean environment: PATH, HOME, USER, LANG, LC_*, TZ, TMPDIR, XDG_* and their inheritEnv
+    #[arg(long, env = "GUILD_HALL_CLEAN_ENV")]
+    clean_env: bool,
+    /// Flags from a YAML file [default: guild-hall.yaml, if there is one]
+    #[arg(long, value_name = "FILE", env = "GUILD_HALL_CONFIG")]
+    config: Option<PathBuf>,
+    /// What to print: a view for people, or one line an event; auto is the view on a terminal
+    #[arg(long, value_enum, default_value_t = LogFormat::Auto, env = "GUILD_HALL_LOG_FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Auto,
+    Text,
+    Json,
+}
+
+/// Threads that may wait for the disk or for `exec`.
+const BLOCKING_THREADS: usize = 16;
+/// Orphans are looked for this often, at the most.
+const BETWEEN_BURIALS: Duration = Duration::from_millis(300);
+
+impl Run {
+    pub(super) fn execute(self) -> Result<(), Failed> {
+        let on_terminal = self.log_format == LogFormat::Auto && std::io::stdout().is_terminal();
+        log_to_stderr(self.log_format, on_terminal);
+        raise_file_limit();
+        // What members leave behind becomes our child, and is buried by us.
+        if let Err(error) = rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)) {
+            tracing::warn!("cannot become a subreaper: {error}");
+        }
+        let run_dir = RunDir::open(&run_dir(self.run_dir)).map_err(Failed::new)?;
+        let settings = HallSettings { members: self.members, ports: self.ports, clean_env: self.clean_env };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_keep_alive(Duration::from_secs(2))
+            .enable_all()
+            .build()
+            .map_err(|error| Failed::new(format!("cannot start: {error}")))?;
+        let outcome = runtime.block_on(run(settings, run_dir, on_terminal));
+        // Nothing that still runs is waited for: it could only be a read of a followed log.
+        runtime.shutdown_background();
+        outcome
+    }
+}
+
+async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Result<(), Failed> {
+    let no_signals = |error: std::io::Error| Failed::new(format!("cannot listen for signals: {error}"));
+    let mut signals = Signals::new().map_err(no_signals)?;
+    let burying = tokio::spawn(bury_orphans(signal(SignalKind::child()).map_err(no_signals)?));
+    let door = Door::open(&run_dir.socket()).map_err(Failed::new)?;
+    let (hall, running) = Hall::start(settings, run_dir).await.map_err(Failed::new)?;
+    let serving = tokio::spawn(serve(door, hall.clone()));
+    if on_terminal {
+        tokio::spawn(View::new(hall.clone()).show());
+    } else {
+        let (socket, members) = (hall.run_dir().socket(), hall.members_dir());
+        tracing::info!(socket = %socket.display(), members = %members.display(), pid = std::process::id(), "the hall is up");
+    }
+    let mut running = std::pin::pin!(running);
+    let mut asked = false;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut running => break outcome,
+            wanted = signals.next() => match wanted {
+                Wanted::Stop if asked => hall.kill_all().await,
+                Wanted::Stop => {
+                    asked = true;
+                    announce(on_terminal, "stopping all members; once more kills them");
+                    hall.shut_down().await;
+                }
+                Wanted::Reload => reload(hall.clone()),
+            },
+        }
+    };
+    burying.abort();
+    serving.abort();
+    // Dropping the door removes the socket.
+    let _ = serving.await;
+    outcome.map_err(Failed::new)?;
+    announce(on_terminal, "all members are stopped");
+    Ok(())
+}
+
+fn announce(on_terminal: bool, what: &str) {
+    if on_terminal {
+        // Whoever pressed Ctrl-C may have closed the terminal, too.
+        let _ = print::out(&format!("{what}\n"));
+    } else {
+        tracing::info!("{what}");
+    }
+}
+
+/// On a task of its own: the disk may be slow, and a second SIGTERM must be heard.
+fn reload(hall: Hall) {
+    tokio::spawn(async move {
+        match hall.reload().await {
+            Ok(changes) => tracing::info!(
+                added = changes.added.len(), changed = changes.changed.len(), removed = changes.removed.len(),
+                unchanged = changes.unchanged, "rescanned"
+            ),
+            Err(error) => tracing::warn!("nothing was reloaded: {error}"),
+        }
+    });
+}
+
+/// What a signal asks for.
+enum Wanted {
+    Stop,
+    Reload,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Wanted {
+        tokio::select! {
+            _ = self.terminate.recv() => Wanted::Stop,
+            _ = self.interrupt.recv() => Wanted::Stop,
+            _ = self.hangup.recv() => Wanted::Reload,
+        }
+    }
+}
+
+/// Grandchildren whose parents died are ours to reap; there is no hurry.
+async fn bury_orphans(mut deaths: Signal) {
+    while deaths.recv().await.is_some() {
+        let _ = tokio::task::spawn_blocking(|| reap_orphans(false)).await;
+        tokio::time::sleep(BETWEEN_BURIALS).await;
+    }
+}
+
+fn log_to_stderr(format: LogFormat, on_terminal: bool) {
+    let level = if on_terminal { tracing::Level::WARN } else { tracing::Level::INFO };
+    let level = match std::env::var("GUILD_HALL_LOG").as_deref() {
+        Ok("debug") => tracing::Level::DEBUG,
+        Ok("warn") => tracing::Level::WARN,
+        _ => level,
+    };
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Auto | LogFormat::Text => {
+            let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            builder.with_target(false).with_ansi(coloured).init();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Taking fields out of a JSON object, one after the other, and noting every fault on the way.
+//! Used by each dialect: what is asked for is known, what is left over is unknown.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::json::{Key, Node, Value, excerpt};
+use crate::model::{Diagnosis, Place};
+
+/// The faults and warnings of one document.
+pub(super) struct Findings {
+    file: PathBuf,
+    pub(super) faults: Vec<Diagnosis>,
+    pub(super) warnings: Vec<Diagnosis>,
+}
+
+/// More faults than this are not collected: the first ones tell enough.
+const MOST_FINDINGS: usize = 20;
+
+impl Findings {
+    pub(super) fn new(file: &Path) -> Self {
+        Self { file: file.into(), faults: Vec::new(), warnings: Vec::new() }
+    }
+
+    pub(super) fn fault(&mut self, place: Option<Place>, field: &str, message: impl Into<String>) {
+        let diagnosis = self.diagnosis(place, field, message.into());
+        if self.faults.len() < MOST_FINDINGS {
+            self.faults.push(diagnosis);
+        }
+    }
+
+    pub(super) fn warn(&mut self, place: Place, field: &str, message: impl Into<String>) {
+        let diagnosis = self.diagnosis(Some(place), field, message.into());
+        if self.warnings.len() < MOST_FINDINGS {
+            self.warnings.push(diagnosis);
+        }
+    }
+
+    fn diagnosis(&self, place: Option<Place>, field: &str, message: String) -> Diagnosis {
+        let field = (!field.is_empty()).then(|| field.to_owned());
+        Diagnosis { file: self.file.clone(), place, field, message }
+    }
+}
+
+/// An object whose fields are taken out by name.
+pub(super) struct Fields<'a> {
+    node: Node<'a>,
+    /// Where the object stands in the document: empty for the top, else `mcp`.
+    path: String,
+    left: Vec<(Key<'a>, Node<'a>)>,
+    known: Vec<&'static str>,
+}
+
+/// A field that is there: the value and its full name.
+pub(super) struct Field<'a> {
+    pub(super) node: Node<'a>,
+    pub(super) name: String,
+}
+
+impl<'a> Fields<'a> {
+    /// `None`, with the fault noted, if the value is no object.
+    pub(super) fn of(node: Node<'a>, path: &str, findings: &mut Findings) -> Option<Self> {
+        let Value::Object(pairs) = node.value() else {
+            findings.fault(Some(node.place()), path, format!("is {}; it must be an object", node.described()));
+            return None;
+        };
+        let mut left: Vec<(Key, Node)> = Vec::with_capacity(pairs.len());
+        for (key, value) in pairs {
+            if left.iter().any(|(earlier, _)| earlier.text == key.text) {
+                let name = join(path, &key.text);
+                findings.fault(Some(node.place_of_key(&key, &value)), &name, "stands here a second time; remove one of the two");
+            } else {
+                left.push((key, value));
+            }
+        }
+        Some(Self { node, path: path.into(), left, known: Vec::new() })
+    }
+
+    pub(super) fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.known.push(name);
+        let at = self.left.iter().position(|(key, _)| key.text == name)?;
+        let (_, node) = self.left.remove(at);
+        Some(Field { node, name: join(&self.path, name) })
+    }
+
+    /// A field that must be there; `example` is what it could look like.
+    pub(super) fn need(&mut self, name: &'static str, example: &str, findings: &mut Findings) -> Option<Field<'a>> {
+        let field = self.take(name);
+        if field.is_none() {
+            let full = join(&self.path, name);
+            let near = self.nearest(name).map(|key| format!(" (did you mean it by {key:?}?)")).unwrap_or_default();
+            let message = format!("is missing in the object that begins here; add {name:?}: {example}{near}");
+            findings.fault(Some(self.node.place()), &full, message);
+        }
+        field
+    }
+
+    /// A text that must be there and not be blank, and where it stands.
+    pub(super) fn need_text(
+        &mut self, name: &'static str, example: &str, findings: &mut Findings,
+    ) -> Option<(String, Place)> {
+        let field = self.need(name, example, findings)?;
+        let text = field.text(findings)?;
+        if text.trim().is_empty() {
+            findings.fault(Some(field.node.place()), &field.name, format!("is empty; it must say something, as in {example}"));
+            return None;
+        }
+        Some((text, field.node.place()))
+    }
+
+    /// Milliseconds in `least..=most`.
+    pub(super) fn millis(
+        &mut self, name: &'static str, default: Duration, least: u64, most: u64, findings: &mut Findings,
+    ) -> Duration {
+        let Some(field) = self.take(name) else { return default };
+        let Value::Number(number) = field.node.value() else {
+            field.wrong("a number of milliseconds", findings);
+            return default;
+        };
+        match number.as_u64().filter(|millis| (least..=most).contains(millis)) {
+            Some(millis) => Duration::from_millis(millis),
+            None => {
+                field.wrong(&format!("a whole number of milliseconds between {least} and {most}"), findings);
+                default
+            }
+        }
+    }
+
+    /// Notes a warning for each field that nobody asked for.
+    pub(super) fn warn_of_the_rest(self, findings: &mut Findings) {
+        for (key, value) in &self.left {
+            let near = self.known.iter().find(|known| strsim::damerau_levenshtein(known, &key.text) <= 2);
+            let near = near.map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
+            let message = format!("is not a field of this standard and is ignored{near}");
+            findings.warn(self.node.place_of_key(key, value), &join(&self.path, &key.text), message);
+        }
+    }
+
+    /// A field that is there under a name close to the wanted one.
+    fn nearest(&self, name: &str) -> Option<&str> {
+        let close = |key: &str| strsim::damerau_levenshtein(&key.to_lowercase(), &name.to_lowercase()) <= 2;
+        self.left.iter().map(|(key, _)| key.text.as_ref()).find(|key| close(key))
+    }
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn wrong(&self, right: &str, findings: &mut Findings) {
+        findings.fault(Some(self.node.place()), &self.name, format!("is {}; it must be {right}", self.node.described()));
+    }
+
+    pub(super) fn text(&self, findings: &mut Findings) -> Option<String> {
+        match self.node.value() {
+            Value::Text(text) if text.contains('\0') => {
+                self.wrong("a text without NUL characters", findings);
+                None
+            }
+            Value::Text(text) => Some(text),
+            _ => {
+                self.wrong("a text", findings);
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)], findings: &mut Findings) -> Option<T> {
+        let text = self.text(findings)?;
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let words: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+            self.wrong(&words.join(" or "), findings);
+        }
+        found
+    }
+
+    pub(super) fn texts(&self, findings: &mut Findings) -> Option<Vec<String>> {
+        let Value::List(items) = self.node.value() else {
+            self.wrong("a list of texts", findings);
+            return None;
+        };
+        let item = |(n, node)| Field { node, name: format!("{}[{n}]", self.name) }.text(findings);
+        items.into_iter().enumerate().map(item).collect()
+    }
+
+    /// An object of texts, in order. The keys are names of environment variables.
+    pub(super) fn environment(&self, findings: &mut Findings) -> Vec<(String, String)> {
+        let Value::Object(pairs) = self.node.value() else {
+            self.wrong("an object of texts", findings);
+            return Vec::new();
+        };
+        let mut variables: Vec<(String, String)> = Vec::new();
+        for (key, node) in pairs {
+            let name = join(&self.name, &key.text);
+            let place = self.node.place_of_key(&key, &node);
+            if key.text.is_empty() || key.text.contains(['=', '\0']) {
+                let message = format!("{} cannot be the name of an environment variable", excerpt(&key.text));
+                findings.fault(Some(place), &name, message);
+            } else if variables.iter().any(|(earlier, _)| *earlier == key.text) {
+                findings.fault(Some(place), &name, "stands here a second time; remove one of the two");
+            } else if let Some(value) = (Field { node, name }).text(findings) {
+                variables.push((key.text.into_owned(), value));
+            }
+        }
+        variables
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    let plain = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-' || c == '$');
+    let name = if plain && !name.is_empty() { name.to_owned() } else { excerpt(name) };
+    if path.is_empty() { name } else { format!("{path}.{name}") }
+}

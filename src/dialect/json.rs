@@ -1,0 +1,223 @@
+//! JSON with positions: every value knows the line and column where it stands.
+//!
+//! serde_json parses; its raw values are slices of the source, so where one stands is the distance
+//! between two pointers. Objects keep their duplicates, so that one can be named.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::model::Place;
+
+/// Values inside values, at the most; CONTRACT "Limits".
+const DEEPEST: usize = 64;
+
+/// One document.
+#[derive(Clone, Copy)]
+pub(super) struct Document<'a> {
+    text: &'a str,
+}
+
+/// A fault of the syntax.
+pub(super) struct SyntaxFault {
+    pub(super) place: Option<Place>,
+    pub(super) message: String,
+}
+
+/// One value, with everything needed to say where it is.
+#[derive(Clone, Copy)]
+pub(super) struct Node<'a> {
+    document: Document<'a>,
+    raw: &'a str,
+}
+
+/// A value by its kind. Scalars are decoded, containers one level deep.
+pub(super) enum Value<'a> {
+    Null,
+    Bool(bool),
+    Number(serde_json::Number),
+    Text(String),
+    List(Vec<Node<'a>>),
+    Object(Vec<(Key<'a>, Node<'a>)>),
+}
+
+/// The key of an object's member, with its own position.
+pub(super) struct Key<'a> {
+    pub(super) text: Cow<'a, str>,
+}
+
+impl<'a> Document<'a> {
+    /// Checks the syntax of the whole document and returns its top value.
+    pub(super) fn parse(bytes: &'a [u8]) -> Result<Node<'a>, SyntaxFault> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
+            SyntaxFault { place: Some(place_after(&valid)), message: "is not UTF-8 here: save the file as UTF-8".into() }
+        })?;
+        if let Some(rest) = text.strip_prefix('\u{feff}') {
+            return Self::parse(rest.as_bytes());
+        }
+        if text.trim().is_empty() {
+            let message = "the file is empty; a JSON object is expected: { \"name\": … }".into();
+            return Err(SyntaxFault { place: Some(Place { line: 1, column: 1 }), message });
+        }
+        if let Some(place) = too_deep(text) {
+            let message = format!("values are nested deeper than {DEEPEST}");
+            return Err(SyntaxFault { place: Some(place), message });
+        }
+        let raw: &RawValue = serde_json::from_str(text).map_err(|error| syntax_fault(text, &error))?;
+        Ok(Node { document: Self { text }, raw: raw.get() })
+    }
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn place(&self) -> Place {
+        self.document.place_of(self.raw)
+    }
+
+    pub(super) fn value(&self) -> Value<'a> {
+        let raw = self.raw;
+        let node = |raw: &'a RawValue| Node { document: self.document, raw: raw.get() };
+        // The syntax of the whole document was checked: none of these can fail.
+        match raw.as_bytes().first() {
+            Some(b'{') => {
+                let Pairs(pairs) = serde_json::from_str(raw).unwrap_or(Pairs(Vec::new()));
+                Value::Object(pairs.into_iter().map(|(text, raw)| (Key { text }, node(raw))).collect())
+            }
+            Some(b'[') => {
+                let items: Vec<&'a RawValue> = serde_json::from_str(raw).unwrap_or_default();
+                Value::List(items.into_iter().map(node).collect())
+            }
+            Some(b'"') => Value::Text(serde_json::from_str(raw).unwrap_or_default()),
+            Some(b't') => Value::Bool(true),
+            Some(b'f') => Value::Bool(false),
+            Some(b'n') => Value::Null,
+            _ => serde_json::from_str(raw).map_or(Value::Null, Value::Number),
+        }
+    }
+
+    /// What stands there, for a message: `the number 3`, `an object`.
+    pub(super) fn described(&self) -> String {
+        match self.value() {
+            Value::Null => "null".into(),
+            Value::Bool(value) => value.to_string(),
+            Value::Number(number) => format!("the number {number}"),
+            Value::Text(text) => format!("the text {}", excerpt(&text)),
+            Value::List(items) => format!("a list of {}", items.len()),
+            Value::Object(_) => "an object".into(),
+        }
+    }
+
+    /// The place of one of this object's keys; of the value, where the key is written with escapes.
+    pub(super) fn place_of_key(&self, key: &Key<'a>, value: &Node<'a>) -> Place {
+        match key.text {
+            // The slice begins behind the quote.
+            Cow::Borrowed(text) => {
+                let place = self.document.place_of(text);
+                Place { column: place.column - 1, ..place }
+            }
+            Cow::Owned(_) => value.place(),
+        }
+    }
+}
+
+impl<'a> Document<'a> {
+    /// `slice` must be a part of this document's text.
+    fn place_of(&self, slice: &'a str) -> Place {
+        let offset = (slice.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        place_after(self.text.get(..offset).unwrap_or_default())
+    }
+}
+
+/// The place that follows `before`.
+fn place_after(before: &str) -> Place {
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    Place { line, column: before[line_start..].chars().count() + 1 }
+}
+
+/// A text in quotes, escaped and cut for a message.
+pub(super) fn excerpt(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+fn syntax_fault(text: &str, error: &serde_json::Error) -> SyntaxFault {
+    let full = error.to_string();
+    let message = full.split(" at line ").next().unwrap_or(&full).to_owned();
+    // serde_json counts columns in bytes; 0 means the end of the line before.
+    let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    let upto = error.column().saturating_sub(1).min(line.len());
+    let column = line.get(..upto).map_or(error.column(), |before| before.chars().count() + 1);
+    let found = line.get(upto..).and_then(|rest| rest.chars().next());
+    let found = match found {
+        Some(c) => format!("; found {c:?}"),
+        None if error.is_eof() => "; the file ends here".into(),
+        None => String::new(),
+    };
+    let hint = match found.as_str() {
+        "; found '\\''" => " (JSON strings stand in double quotes)",
+        "; found '/'" | "; found '#'" => " (JSON has no comments)",
+        _ if message.contains("trailing comma") => " (JSON allows no comma before a closing bracket)",
+        _ => "",
+    };
+    SyntaxFault { place: Some(Place { line: error.line(), column: column.max(1) }), message: format!("{message}{found}{hint}") }
+}
+
+/// The first bracket that opens one level too many.
+fn too_deep(text: &str) -> Option<Place> {
+    let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                depth += 1;
+                if depth > DEEPEST {
+                    return Some(place_after(&text[..at]));
+                }
+            }
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// An object as it stands: in order, duplicates kept.
+struct Pairs<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((Borrowable(key), value)) = map.next_entry()? {
+                    pairs.push((key, value));
+                }
+                Ok(Pairs(pairs))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Self::Value, A::Error> {
+                Ok(Pairs(Vec::new()))
+            }
+        }
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}
+
+/// A string that stays a slice of the source where it can.
+#[derive(serde::Deserialize)]
+struct Borrowable<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -1,0 +1,108 @@
+//! One launch, from a free port to a process with a PID file. Called by the loop, on its own task.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::calls::Links;
+use super::keeper::{Keeper, Life};
+use super::run_dir::RunDir;
+use super::sweeper::Sweeper;
+use super::Message;
+use crate::lifecycle::Report;
+use crate::mcp::{Dial, Link};
+use crate::model::{Failure, Instance, Manifest, MemberKey, Port};
+use crate::process::{
+    Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree, can_be_bound,
+    clean_environment, registry,
+};
+
+/// What every launch needs.
+pub(super) struct Launcher {
+    pub(super) inbox: mpsc::Sender<Message>,
+    pub(super) links: Links,
+    pub(super) pid_files: PidFiles,
+    pub(super) run_dir: Arc<RunDir>,
+    pub(super) cgroups: Option<Cgroups>,
+    pub(super) sweeper: Sweeper,
+    pub(super) own_ports: OwnPorts,
+    pub(super) environment: Environment,
+    pub(super) clean_env: bool,
+    /// The running program, for `${GUILD_HALL}`.
+    pub(super) binary: PathBuf,
+}
+
+impl Launcher {
+    /// Launches a member on a task of its own, which tells the loop what became of it.
+    pub(super) fn launch(self: Arc<Self>, key: MemberKey, instance: Instance, port: Port, manifest: Arc<Manifest>) {
+        tokio::spawn(async move {
+            let launcher = self.clone();
+            let member = key.clone();
+            let starting = tokio::task::spawn_blocking(move || launcher.start(&member, instance, port, &manifest));
+            let started = starting.await.unwrap_or_else(|panic| {
+                let what = format!("the hall failed to launch it, which is a fault of the hall itself: {panic}");
+                Err(Report::SpawnFailed(Failure::new(what)))
+            });
+            // The loop is gone only when the hall is.
+            match started {
+                Err(report) => drop(self.inbox.send(Message::Told { key, instance, report }).await),
+                Ok(keeper) => {
+                    let (life, errands) = Life::new();
+                    let pid = keeper.pid();
+                    let _ = self.inbox.send(Message::Born { key, instance, pid, life }).await;
+                    keeper.keep(errands).await;
+                }
+            }
+        });
+    }
+
+    /// Blocks on the disk and on `exec`.
+    fn start(self: Arc<Self>, key: &MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>) -> Result<Keeper, Report> {
+        if !can_be_bound(port) {
+            return Err(Report::PortBusy);
+        }
+        let failed = |error: &dyn std::fmt::Display| Report::SpawnFailed(Failure::new(error.to_string()));
+        let base = if self.clean_env { clean_environment(&self.environment, &manifest.inherit_env) } else { self.environment.clone() };
+        let command = Command::new(manifest, port, instance, base, &self.binary);
+        let tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());
+        let mut pid_file = PidFile {
+            identity: None,
+            port,
+            instance,
+            manifest_digest: manifest.digest.to_string(),
+            argv: command.argv.clone(),
+            cgroup: tree.cgroup_path().map(PathBuf::from),
+        };
+        // First on paper, then in the world: a process that is born while the hall dies is found by
+        // the instance id that stands here.
+        let begun = self.pid_files.write(key, &pid_file).map_err(|error| failed(&error)).and_then(|()| {
+            let log = LogFile::open(&self.run_dir.log(key)).map_err(|error| failed(&error))?;
+            let _birth = registry().birth();
+            let spawned = command.spawn(std::os::fd::AsFd::as_fd(log.file()), tree.cgroup_fd()).map_err(|error| failed(&error))?;
+            registry().add(spawned.pid);
+            Ok((log, spawned))
+        });
+        let (log, spawned) = match begun {
+            Ok(begun) => begun,
+            Err(report) => {
+                tree.discard();
+                self.pid_files.remove(key, instance);
+                return Err(report);
+            }
+        };
+        pid_file.identity = Identity::of(spawned.pid, &spawned.pidfd).ok();
+        if let Err(error) = self.pid_files.write(key, &pid_file) {
+            tracing::warn!(member = %key, "after a crash of the hall its process is found by a sweep only: {error}");
+        }
+        let leader = Leader::new(spawned).map_err(|error| failed(&format!("cannot watch its process: {error}")))?;
+        let tree = Arc::new(tree);
+        let dialer = Dialer::new(port, leader.pid(), tree.clone(), self.own_ports);
+        let dial: Dial = Arc::new(move || {
+            let dialer = dialer.clone();
+            Box::pin(async move { dialer.dial().await })
+        });
+        let link = Link::new(port, &manifest.path, dial.clone()).map_err(|error| failed(&error))?;
+        Ok(Keeper { key: key.clone(), instance, manifest: manifest.clone(), leader, tree, log, link: Arc::new(link), dial, port, launcher: self })
+    }
+}

@@ -1,0 +1,37 @@
+//! What an earlier hall on this run directory left behind: ended where it is provably ours, left
+//! alone where it is not.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::process::{Cgroups, PidFiles, sweep};
+
+/// How long leftovers may take to die before the hall starts all the same.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Blocks; returns how many processes were ended.
+pub(super) fn end(pid_files: &PidFiles, cgroups: Option<&Cgroups>) -> usize {
+    let files = pid_files.all();
+    for path in cgroups.map(Cgroups::leftovers).unwrap_or_default() {
+        Cgroups::clear(&path);
+    }
+    let mut ended = 0;
+    for (_, file) in &files {
+        if let Some(pidfd) = file.identity.as_ref().and_then(|identity| identity.open()) {
+            // Of this boot, of this start time, under this handle: it is the one that was launched.
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            ended += 1;
+        }
+    }
+    let instances: HashSet<_> = files.iter().map(|(_, file)| file.instance).collect();
+    let end = Instant::now() + PATIENCE;
+    while !sweep(&instances, true).is_empty() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for (path, _) in files {
+        let _ = std::fs::remove_file(path);
+    }
+    ended
+}

@@ -1,0 +1,64 @@
+//! After each turn: the snapshot that everyone reads, and one line for each change of phase.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::{broadcast, watch};
+
+use super::Change;
+use crate::lifecycle::Guild;
+use crate::model::{Entry, HallFacts, MemberKey, Roster};
+
+pub(super) struct Publisher {
+    facts: HallFacts,
+    generation: u64,
+    entries: BTreeMap<MemberKey, Arc<Entry>>,
+    roster: watch::Sender<Arc<Roster>>,
+    changes: broadcast::Sender<Change>,
+    ready: Arc<AtomicBool>,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        facts: HallFacts, changes: broadcast::Sender<Change>, ready: Arc<AtomicBool>,
+    ) -> (Self, watch::Receiver<Arc<Roster>>) {
+        let empty = Roster { generation: 0, hall: facts.clone(), members: Vec::new() };
+        let (roster, receiver) = watch::channel(Arc::new(empty));
+        (Self { facts, generation: 0, entries: BTreeMap::new(), roster, changes, ready }, receiver)
+    }
+
+    /// Tells what is different since the last call.
+    pub(super) fn publish(&mut self, guild: &mut Guild) {
+        let mut changes = Vec::new();
+        for transition in guild.take_transitions() {
+            let key = transition.key;
+            let entry = guild.entry(&key).map(Arc::new);
+            if self.entries.get(&key) == entry.as_ref() {
+                continue;
+            }
+            match &entry {
+                Some(entry) => drop(self.entries.insert(key.clone(), entry.clone())),
+                None => drop(self.entries.remove(&key)),
+            }
+            if transition.from != transition.to {
+                let name = |phase: Option<_>| phase.map_or("-", crate::model::PhaseName::as_str);
+                tracing::info!(member = %key, from = name(transition.from), to = name(transition.to), why = transition.why, "phase");
+            }
+            self.generation += 1;
+            changes.push(Change { generation: self.generation, key, from: transition.from, entry, why: transition.why });
+        }
+        if changes.is_empty() && !self.roster.borrow().members.is_empty() {
+            return;
+        }
+        let members: Vec<Arc<Entry>> = self.entries.values().cloned().collect();
+        if !self.ready.load(Ordering::Relaxed) && members.iter().all(|entry| entry.settled) {
+            self.ready.store(true, Ordering::Relaxed);
+        }
+        self.roster.send_replace(Arc::new(Roster { generation: self.generation, hall: self.facts.clone(), members }));
+        for change in changes {
+            // Nobody may be following.
+            let _ = self.changes.send(change);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The run directory: the only place on disk that the hall writes to.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::model::MemberKey;
+
+/// Held while a hall runs: two on one directory cannot be.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why a hall cannot run on a directory.
+#[derive(Debug, thiserror::Error)]
+pub enum RunDirError {
+    #[error("another hall runs on {}: process {pid}. Stop it, or choose another directory with --run-dir", path.display())]
+    Taken { path: PathBuf, pid: String },
+    #[error("cannot use {} as the run directory: {source}. Choose another one with --run-dir", path.display())]
+    Unusable { path: PathBuf, source: io::Error },
+}
+
+impl RunDir {
+    /// Makes the directory where it is missing, and takes its lock.
+    pub fn open(path: &Path) -> Result<Self, RunDirError> {
+        let unusable = |source| RunDirError::Unusable { path: path.into(), source };
+        let private = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        private(path).map_err(unusable)?;
+        let path = fs::canonicalize(path).map_err(unusable)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(unusable)?;
+        let mut lock = OpenOptions::new()
+            .read(true).write(true).create(true).truncate(false).mode(0o600)
+            .open(path.join("lock"))
+            .map_err(unusable)?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut pid = String::new();
+            let _ = lock.read_to_string(&mut pid);
+            let pid = if pid.trim().is_empty() { "of unknown number".into() } else { pid.trim().into() };
+            return Err(RunDirError::Taken { path, pid });
+        }
+        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(unusable)?;
+        for dir in [".mcp-servers", "logs"] {
+            private(&path.join(dir)).map_err(unusable)?;
+        }
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("guild-hall.sock")
+    }
+
+    pub fn log(&self, key: &MemberKey) -> PathBuf {
+        self.logs().join(format!("{}.log", key.file_stem()))
+    }
+
+    pub(super) fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    pub(super) fn pid_files(&self) -> PathBuf {
+        self.path.join(".mcp-servers")
+    }
+
+    /// A name for this directory that is the same for the next hall: device and inode.
+    pub(super) fn id(&self) -> String {
+        fs::metadata(&self.path).map(|meta| format!("{:x}-{:x}", meta.dev(), meta.ino())).unwrap_or_default()
+    }
+}

@@ -1,0 +1,189 @@
+//! The loop. It alone changes the core; it never waits for work, it only hands it out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Message;
+use super::keeper::{Errand, Life};
+use super::launcher::Launcher;
+use super::publish::Publisher;
+use crate::lifecycle::{Action, Guild, Order, Report};
+use crate::model::{Found, Instance, Moment};
+use crate::process::{Cgroups, reap_orphans};
+
+/// Messages that are taken before the roster is published once.
+const BATCH: usize = 256;
+/// However long their own timeouts, a shutdown waits no longer for its members before it kills them...
+const LONGEST_SHUTDOWN: Duration = Duration::from_secs(60);
+/// ...and no longer than this for the killed to be gone.
+const LONGEST_DYING: Duration = Duration::from_secs(5);
+
+pub(super) struct Turn {
+    guild: Guild,
+    launcher: Arc<Launcher>,
+    publisher: Publisher,
+    messages: mpsc::Receiver<Message>,
+    /// What keeps each process that lives.
+    lives: HashMap<Instance, Life>,
+    started: Instant,
+    /// Answers to the wishes of this turn.
+    answers: Vec<Box<dyn FnOnce() + Send>>,
+    closing: Option<Closing>,
+}
+
+/// When a shutdown stops being patient.
+#[derive(Debug, Clone, Copy)]
+enum Closing {
+    KillAt(Instant),
+    GiveUpAt(Instant),
+}
+
+impl Turn {
+    pub(super) fn new(guild: Guild, launcher: Launcher, publisher: Publisher, messages: mpsc::Receiver<Message>) -> Self {
+        Self { guild, launcher: launcher.into(), publisher, messages, lives: HashMap::new(), started: Instant::now(), answers: Vec::new(), closing: None }
+    }
+
+    /// Runs until a shutdown is complete; an error names what could not be ended.
+    pub(super) async fn run(mut self, found: Found) -> Result<(), String> {
+        let now = self.now();
+        // The core is open: it refuses nothing yet.
+        let _ = self.guild.reload(&found, now);
+        self.follow_up();
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            let wake = self.wake_at();
+            tokio::select! {
+                _ = self.messages.recv_many(&mut batch, BATCH) => {
+                    for message in batch.drain(..) {
+                        self.take(message);
+                    }
+                }
+                () = sleep_until(wake) => {}
+            }
+            let now = self.now();
+            self.guild.tick(now);
+            self.follow_up();
+            if let Some(closing) = self.closing {
+                if self.guild.is_quiet() {
+                    return Ok(());
+                }
+                self.hurry(closing)?;
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        let now = self.now();
+        match message {
+            Message::Told { key, instance, report } => {
+                if matches!(report, Report::Ended { .. }) {
+                    self.lives.remove(&instance);
+                }
+                self.guild.report(&key, instance, report, now);
+            }
+            Message::Born { key, instance, pid, life } => {
+                self.lives.insert(instance, life);
+                self.guild.report(&key, instance, Report::Spawned(pid), now);
+            }
+            Message::Wish { name, wish, reply } => {
+                let answer = self.guild.wish(&name, wish, now);
+                self.answer_later(reply, answer);
+            }
+            Message::Reload { found, reply } => {
+                let answer = self.guild.reload(&found, now);
+                self.answer_later(reply, answer);
+            }
+            Message::ShutDown => {
+                self.closing.get_or_insert(Closing::KillAt(Instant::now() + LONGEST_SHUTDOWN));
+                self.guild.shut_down(now);
+            }
+            Message::KillAll => self.kill_all(),
+        }
+    }
+
+    /// Once the roster shows what follows from it. Who asked may have gone away by then.
+    fn answer_later<T: Send + 'static>(&mut self, reply: oneshot::Sender<T>, answer: T) {
+        self.answers.push(Box::new(move || drop(reply.send(answer))));
+    }
+
+    /// Hands out what the core wants done, publishes what has changed, and answers who asked.
+    fn follow_up(&mut self) {
+        for Action { key, instance, order } in self.guild.take_actions() {
+            match order {
+                Order::Launch { port, manifest } => self.launcher.clone().launch(key, instance, port, manifest),
+                Order::Greet { .. } => self.send(instance, Errand::Greet),
+                Order::Probe => self.send(instance, Errand::Probe),
+                Order::Terminate => self.send(instance, Errand::Terminate),
+                Order::Kill => self.send(instance, Errand::Kill),
+            }
+        }
+        self.publisher.publish(&mut self.guild);
+        for answer in self.answers.drain(..) {
+            answer();
+        }
+    }
+
+    fn send(&self, instance: Instance, errand: Errand) {
+        // Without a life the process is dead and its end is on the way.
+        if let Some(life) = self.lives.get(&instance) {
+            life.send(errand);
+        }
+    }
+
+    fn hurry(&mut self, closing: Closing) -> Result<(), String> {
+        match closing {
+            Closing::KillAt(at) if at <= Instant::now() => {
+                self.kill_all();
+                self.follow_up();
+            }
+            Closing::GiveUpAt(at) if at <= Instant::now() => {
+                let left = self.guild.keys().filter(|key| self.guild.instance(key).is_some());
+                let names: Vec<&str> = left.map(|key| key.as_str()).collect();
+                return Err(format!("these members could not be ended, not even by SIGKILL: {}", names.join(", ")));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn kill_all(&mut self) {
+        self.closing = Some(Closing::GiveUpAt(Instant::now() + LONGEST_DYING));
+        let now = self.now();
+        self.guild.kill_all(now);
+    }
+
+    fn now(&self) -> Moment {
+        Moment::after(self.started.elapsed())
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let core = self.guild.next_deadline().map(|moment| self.started + moment.elapsed());
+        let closing = self.closing.map(|(Closing::KillAt(at) | Closing::GiveUpAt(at))| at);
+        core.into_iter().chain(closing).min()
+    }
+}
+
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What members left behind and nobody found: as a subreaper the hall has inherited it.
+pub(super) async fn bury_the_rest(cgroups: Option<Cgroups>) {
+    let burying = tokio::task::spawn_blocking(move || {
+        let patience = Instant::now() + LONGEST_DYING;
+        while reap_orphans(true) > 0 && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if let Some(cgroups) = cgroups {
+            cgroups.remove();
+        }
+    });
+    // A panic there has been printed; the shutdown goes on.
+    let _ = burying.await;
+}

@@ -1,0 +1,137 @@
+//! Shaking hands with a member that has just been launched: wait until it listens, `initialize`,
+//! `notifications/initialized`, `tools/list`. Nothing else is ever sent unasked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep};
+
+use super::link::{Link, LinkError, protocol_version};
+use super::wire::{PROTOCOL_VERSION, excerpt};
+use crate::model::{Failure, Handshake, Tool};
+
+/// Pages of a tool list, and tools of one member, at the most; CONTRACT "Limits".
+const MOST_PAGES: usize = 1_000;
+const MOST_TOOLS: usize = 10_000;
+/// The first retry comes after this, later ones after a quarter of the time that has passed...
+const SOONEST_RETRY: Duration = Duration::from_millis(1);
+/// ...but never later than this.
+const LATEST_RETRY: Duration = Duration::from_millis(250);
+/// How long an answer to a notification is waited for; nothing depends on it.
+const NOTIFICATION: Duration = Duration::from_secs(1);
+/// One request of a handshake; the launch's own deadline comes first by default.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Why a handshake has not succeeded yet.
+pub type Obstacle = String;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Initialize {
+    protocol_version: &'static str,
+    capabilities: Empty,
+    client_info: ClientInfo,
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+#[derive(Serialize)]
+struct ClientInfo {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// Tries until it succeeds or the member gives an answer that is no handshake. It has no deadline of
+/// its own: who called it drops it. `tell` hears what is in the way, whenever that changes.
+pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handshake, Failure> {
+    let begun = Instant::now();
+    let mut last = Obstacle::new();
+    let result = loop {
+        match initialize(link).await {
+            Ok(result) => break result,
+            Err(error) => {
+                let Some(obstacle) = not_yet(&error) else { return Err(refusal("initialize", &error)) };
+                let waited = begun.elapsed();
+                // In the first moments everyone refuses: that is not worth telling.
+                if obstacle != last && waited >= LATEST_RETRY {
+                    tell(obstacle.clone());
+                    last = obstacle;
+                }
+                sleep((waited / 4).clamp(SOONEST_RETRY, LATEST_RETRY)).await;
+            }
+        }
+    };
+    if !result.get().trim_start().starts_with('{') {
+        return Err(Failure::new(format!("its result of initialize is no object: {}", excerpt(result.get().as_bytes()))));
+    }
+    link.notify("notifications/initialized", NOTIFICATION).await;
+    let protocol_version = protocol_version(&result).unwrap_or_else(|| PROTOCOL_VERSION.into());
+    let tools = list_tools(link, PATIENCE).await.map_err(|error| refusal("tools/list", &error))?;
+    Ok(Handshake { protocol_version, tools })
+}
+
+async fn initialize(link: &Link) -> Result<Box<RawValue>, LinkError> {
+    let client_info = ClientInfo { name: "guild-hall", version: env!("CARGO_PKG_VERSION") };
+    link.initialize(Initialize { protocol_version: PROTOCOL_VERSION, capabilities: Empty {}, client_info }, PATIENCE).await
+}
+
+/// What only time will mend: a server that does not listen yet, or is not yet the one that will.
+fn not_yet(error: &LinkError) -> Option<Obstacle> {
+    match error {
+        LinkError::Connect(cause) if cause.kind() == std::io::ErrorKind::ConnectionRefused => {
+            Some("it does not listen on its port (connection refused)".into())
+        }
+        LinkError::Connect(cause) => Some(cause.to_string()),
+        LinkError::Broken(_) | LinkError::Http { status: StatusCode::NOT_FOUND | StatusCode::SERVICE_UNAVAILABLE, .. } => {
+            Some(error.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn refusal(method: &str, error: &LinkError) -> Failure {
+    Failure::new(format!("its answer to {method} is no handshake: {error}"))
+}
+
+/// The whole list, page by page.
+pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, LinkError> {
+    #[derive(Serialize)]
+    struct Page<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cursor: Option<&'a str>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Listed<'a> {
+        #[serde(borrow)]
+        tools: &'a RawValue,
+        #[serde(default)]
+        next_cursor: Option<String>,
+    }
+    let mut tools: Vec<Tool> = Vec::new();
+    let mut cursor: Option<String> = None;
+    for _ in 0..MOST_PAGES {
+        let page = link.request("tools/list", Page { cursor: cursor.as_deref() }, patience).await?;
+        let nonsense = |error: serde_json::Error| {
+            LinkError::NotMcp(format!("its tool list cannot be read ({error}): {}", excerpt(page.get().as_bytes())))
+        };
+        let listed: Listed = serde_json::from_str(page.get()).map_err(nonsense)?;
+        let listed_tools: Vec<Tool> = serde_json::from_str(listed.tools.get()).map_err(nonsense)?;
+        tools.extend(listed_tools);
+        if tools.len() > MOST_TOOLS {
+            return Err(LinkError::NotMcp(format!("it lists more than {MOST_TOOLS} tools")));
+        }
+        match listed.next_cursor {
+            None => return Ok(tools.into()),
+            Some(next) if cursor.as_deref() == Some(next.as_str()) => {
+                return Err(LinkError::NotMcp("its tool list goes in a circle: a page names itself as the next one".into()));
+            }
+            next => cursor = next,
+        }
+    }
+    Err(LinkError::NotMcp(format!("its tool list has more than {MOST_PAGES} pages")))
+}

@@ -1,0 +1,146 @@
+//! One cgroup v2 for each launch, where the hall may make one: nothing escapes it, and one write
+//! kills all that is in it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use crate::model::Pid;
+
+/// Where this hall makes the cgroups of its members.
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    root: PathBuf,
+}
+
+/// The cgroup of one launch. It stays in the kernel when this value is dropped: a member outlives
+/// the hall.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    path: PathBuf,
+    dir: File,
+}
+
+impl Cgroups {
+    /// A directory below the hall's own cgroup, named after the run directory, so that the next hall
+    /// finds it again. `None` where no cgroup can be made (not delegated, read-only, v1 alone).
+    pub fn new(run_dir_name: &str) -> Option<Self> {
+        let root = own_cgroup()?.join(format!("guild-hall-{run_dir_name}"));
+        match fs::create_dir(&root) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(_) => return None,
+        }
+        // Made is not yet usable: `cgroup.kill` is there since Linux 5.14, and must be ours to write.
+        let usable = rustix::fs::access(root.join("cgroup.kill"), rustix::fs::Access::WRITE_OK).is_ok();
+        if !usable {
+            let _ = fs::remove_dir(&root);
+        }
+        usable.then_some(Self { root })
+    }
+
+    pub(super) fn make(&self, name: &str) -> io::Result<Cgroup> {
+        let path = self.root.join(name);
+        fs::create_dir(&path)?;
+        Cgroup::open(path)
+    }
+
+    /// Cgroups that an earlier hall on this run directory left behind.
+    pub fn leftovers(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.root) else { return Vec::new() };
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+    }
+
+    /// Kills what is in a leftover cgroup and removes it: only a hall on this run directory has ever
+    /// put a process there.
+    pub fn clear(path: &Path) {
+        if let Ok(group) = Cgroup::open(path.into()) {
+            group.kill();
+            group.remove();
+        }
+    }
+
+    /// Removes the common directory, if no member is left in it.
+    pub fn remove(&self) {
+        let _ = fs::remove_dir(&self.root);
+    }
+}
+
+impl Cgroup {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let dir = File::open(&path)?;
+        Ok(Self { path, dir })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Every process in it, those in groups that a member made below it included.
+    pub(super) fn pids(&self) -> Vec<Pid> {
+        let mut pids = Vec::new();
+        let mut groups = vec![self.path.clone()];
+        while let Some(group) = groups.pop() {
+            let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            pids.extend(procs.lines().filter_map(|line| line.parse().ok().map(Pid)));
+            groups.extend(subgroups(&group));
+        }
+        pids
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match fs::read_to_string(self.path.join("cgroup.events")) {
+            Ok(events) => events.lines().any(|line| line == "populated 0"),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
+    pub(super) fn kill(&self) {
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
+    }
+
+    /// False while something is in it.
+    pub(super) fn remove(&self) -> bool {
+        remove_tree(&self.path)
+    }
+}
+
+fn remove_tree(path: &Path) -> bool {
+    match fs::remove_dir(path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(_) => {
+            let below = subgroups(path);
+            !below.is_empty() && below.iter().all(|group| remove_tree(group)) && fs::remove_dir(path).is_ok()
+        }
+    }
+}
+
+fn subgroups(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.flatten().filter(is_dir).map(|entry| entry.path()).collect()
+}
+
+/// The directory of the cgroup v2 that this process is in, wherever it is mounted.
+fn own_cgroup() -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        if !kind.starts_with("cgroup2 ") {
+            return None;
+        }
+        // In a container the mount may show only a part of the tree.
+        let below = Path::new("/").join(path).strip_prefix(root).ok()?.to_path_buf();
+        Some(Path::new(point).join(below))
+    })
+}

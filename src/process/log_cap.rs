@@ -1,0 +1,96 @@
+//! Keeping logs small, however much a member writes: event-driven, so quiet members cost nothing.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A log is cut when it is larger than this; bytes.
+const CAP: u64 = 10 * 1024 * 1024;
+/// Changes are looked at this often, at the most.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Watches the logs of a directory and cuts each that outgrows the cap; runs until it is dropped.
+/// What was in it becomes the one predecessor, `.log.1`.
+pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY)?;
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it exists.
+    let watch = unsafe { AsyncFd::register_with_interest(watch, Interest::READABLE) }?;
+    loop {
+        let mut ready = watch.readable().await?;
+        let changed = changed_files(watch.get_ref());
+        ready.clear_ready();
+        let dir = dir.clone();
+        let cut = tokio::task::spawn_blocking(move || {
+            for name in changed {
+                let path = dir.join(name);
+                if let Err(error) = cut(&path) {
+                    tracing::warn!("cannot cut the log {} to its cap: {error}", path.display());
+                }
+            }
+        });
+        // A panic there has been printed; the next change is looked at all the same.
+        let _ = cut.await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn changed_files(watch: &OwnedFd) -> BTreeSet<String> {
+    let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
+    let mut events = inotify::Reader::new(watch, &mut buffer);
+    let mut changed = BTreeSet::new();
+    // The queue of the kernel is bounded (and one change of many to the same file); what is
+    // written meanwhile wakes us again.
+    while let Ok(event) = events.next() {
+        if let Some(name) = event.file_name().and_then(|name| name.to_str().ok()) {
+            if name.ends_with(".log") {
+                changed.insert(name.to_owned());
+            }
+        }
+        if changed.len() >= 4096 {
+            break;
+        }
+    }
+    changed
+}
+
+/// Its writers hold the file itself, so it is copied and emptied, not renamed.
+fn cut(path: &Path) -> io::Result<()> {
+    use io::{Seek, SeekFrom};
+    let mut log = OpenOptions::new().read(true).write(true).open(path)?;
+    let size = log.metadata()?.len();
+    if size <= CAP {
+        return Ok(());
+    }
+    log.seek(SeekFrom::Start(size - CAP))?;
+    let next = path.with_extension("log.1.new");
+    io::copy(&mut io::Read::take(&mut log, CAP), &mut File::create(&next)?)?;
+    std::fs::rename(&next, path.with_extension("log.1"))?;
+    log.set_len(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_over_the_cap_becomes_its_own_predecessor() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.log");
+        let mut bytes = vec![b'a'; 100];
+        bytes.extend(vec![b'b'; usize::try_from(CAP).unwrap()]);
+        std::fs::write(&path, bytes).unwrap();
+        cut(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().len(), 0);
+        let old = std::fs::read(dir.path().join("m.log.1")).unwrap();
+        assert!(old.len() as u64 == CAP && old.iter().all(|&byte| byte == b'b'));
+    }
+}

@@ -1,0 +1,103 @@
+//! Finding processes by what they carry, and burying what nobody else buries.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+
+use super::INSTANCE_VARIABLE;
+use super::tree::children;
+use crate::model::{Instance, Pid};
+
+/// Every process that carries one of these instance ids in its environment, pinned.
+fn processes_of(instances: &HashSet<Instance>) -> Vec<(Instance, OwnedFd)> {
+    if instances.is_empty() {
+        return Vec::new();
+    }
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid));
+    pids.filter_map(|pid| {
+        // Pinned first: what is read afterwards is of this process or of none.
+        let pidfd = pidfd_open(rustix::process::Pid::from_raw(pid.0)?, PidfdFlags::empty()).ok()?;
+        let instance = instance_of(pid)?;
+        instances.contains(&instance).then_some((instance, pidfd))
+    })
+    .collect()
+}
+
+fn instance_of(pid: Pid) -> Option<Instance> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|&byte| byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(INSTANCE_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Whatever still carries one of these ids, after killing it if `kill` is set. One walk through
+/// `/proc`, however many ids.
+pub fn sweep(instances: &HashSet<Instance>, kill: bool) -> HashSet<Instance> {
+    let mut found = HashSet::new();
+    for (instance, pidfd) in processes_of(instances) {
+        if kill {
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        }
+        found.insert(instance);
+    }
+    found
+}
+
+/// The leaders that are alive or not yet reaped. Everything else that becomes a child of the hall
+/// (it is a subreaper) was left behind by a member.
+#[derive(Debug, Default)]
+pub struct Registry {
+    leaders: Mutex<HashSet<Pid>>,
+    /// Held for reading from before a birth until the newborn is registered.
+    births: RwLock<()>,
+}
+
+/// The one registry of this process: who is reaped by whom is a matter of the process as a whole.
+pub fn registry() -> &'static Registry {
+    static REGISTRY: std::sync::LazyLock<Registry> = std::sync::LazyLock::new(Registry::default);
+    &REGISTRY
+}
+
+impl Registry {
+    /// Hold this while a child is born and registered.
+    pub fn birth(&self) -> RwLockReadGuard<'_, ()> {
+        self.births.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add(&self, pid: Pid) {
+        self.leaders.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
+    }
+
+    /// After it was reaped.
+    pub fn remove(&self, pid: Pid) {
+        self.leaders.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
+    }
+}
+
+/// Reaps dead children that are no leaders: grandchildren whose parents died. With `kill`, also
+/// ends those that live. Returns how many of them live.
+pub fn reap_orphans(kill: bool) -> usize {
+    let registry = registry();
+    let _no_births = registry.births.write().unwrap_or_else(PoisonError::into_inner);
+    let Ok(own) = i32::try_from(std::process::id()) else { return 0 };
+    let mut alive = 0;
+    for child in children(Pid(own)).unwrap_or_default() {
+        let leaders = registry.leaders.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pid) = rustix::process::Pid::from_raw(child.0).filter(|_| !leaders.contains(&child)) else { continue };
+        // It is our child and unreaped: the number cannot mean another process.
+        let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        if matches!(reaped, Ok(None)) {
+            alive += 1;
+            if kill {
+                if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
+                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                }
+            }
+        }
+    }
+    alive
+}

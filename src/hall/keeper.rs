@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Message;
+use super::calls::Links;
 use super::launcher::Launcher;
 use crate::lifecycle::Report;
-use crate::mcp::{Dial, Link, LinkError, greet, list_tools};
+use crate::mcp::{Dial, Link, LinkError, Obstacle, greet, list_tools};
 use crate::model::{Exit, Failure, Handshake, Instance, Manifest, MemberKey, Pid, Port};
 use crate::process::{Leader, LogFile, Tree, registry};
 
@@ -35,6 +36,8 @@ const ERRANDS: usize = 8;
 const PROBE: Duration = Duration::from_secs(4);
 /// How long the kernel may take to empty a killed cgroup before the death is told all the same.
 const BURIAL: Duration = Duration::from_millis(50);
+/// A member that has not ended so soon after SIGTERM may have processes outside its group.
+const REACH_OUT: Duration = Duration::from_millis(50);
 /// A member that was asked to stop and whose first process is gone: how often the rest is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LOOK_RARELY: Duration = Duration::from_millis(100);
@@ -60,7 +63,6 @@ pub(super) struct Keeper {
     pub(super) leader: Leader,
     pub(super) tree: Arc<Tree>,
     pub(super) log: LogFile,
-    pub(super) link: Arc<Link>,
     pub(super) dial: Dial,
     pub(super) port: Port,
     pub(super) launcher: Arc<Launcher>,
@@ -76,7 +78,14 @@ impl Keeper {
         // Whatever speaks to the member; aborted when this is dropped.
         let mut talks = JoinSet::new();
         let mut asked = false;
+        let mut reach_out: Option<Instant> = None;
         loop {
+            let later = async {
+                match reach_out {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = self.leader.died() => break,
@@ -87,6 +96,7 @@ impl Keeper {
                         talks.abort_all();
                         self.tree.terminate(&self.leader);
                         asked = true;
+                        reach_out = Some(Instant::now() + REACH_OUT);
                     }
                     Some(Errand::Kill) => {
                         talks.abort_all();
@@ -96,10 +106,15 @@ impl Keeper {
                     // The loop is gone, and with it the hall.
                     None => return,
                 },
+                () = later => {
+                    self.tree.terminate_the_rest(&self.leader);
+                    reach_out = None;
+                }
                 Some(_) = talks.join_next(), if !talks.is_empty() => {}
             }
         }
-        drop(talks);
+        // Whoever still spoke to it must not make a link after it is removed.
+        talks.shutdown().await;
         self.launcher.links.remove(self.instance);
         if asked {
             self.let_the_rest_finish(&mut errands).await;
@@ -110,6 +125,9 @@ impl Keeper {
     /// Children of a launcher script may need their time to stop, as long as nobody says kill.
     async fn let_the_rest_finish(&self, errands: &mut mpsc::Receiver<Errand>) {
         let mut pause = LOOK_AGAIN;
+        if !self.is_alone().await {
+            self.tree.terminate_the_rest(&self.leader);
+        }
         while !self.is_alone().await {
             tokio::select! {
                 _ = errands.recv() => return,
@@ -147,61 +165,77 @@ impl Keeper {
     }
 
     fn greeting(&self) -> impl Future<Output = ()> + use<> {
-        let (teller, link, launcher) = (self.teller(), self.link.clone(), self.launcher.clone());
+        let greeter = self.greeter();
         async move {
-            let greeted = greet(&link, |obstacle| teller.hint(Report::Obstacle(obstacle))).await;
-            if greeted.is_ok() {
-                launcher.links.insert(teller.instance, link);
-            }
-            teller.tell(greeted.map_or_else(Report::HandshakeFailed, Report::Greeted)).await;
+            let greeted = greeter.greet(|obstacle| greeter.hint(Report::Obstacle(obstacle))).await;
+            greeter.tell(greeted.map_or_else(Report::HandshakeFailed, Report::Greeted)).await;
         }
     }
 
     fn probing(&self) -> impl Future<Output = ()> + use<> {
-        let (teller, links, dial) = (self.teller(), self.launcher.links.clone(), self.dial.clone());
-        let (port, path) = (self.port, self.manifest.path.clone());
+        let greeter = self.greeter();
         async move {
-            let probe = async {
-                let link = links.get(teller.instance).ok_or_else(|| Failure::new("it is not linked"))?;
-                match list_tools(&link, PROBE).await {
-                    Ok(tools) => Ok(Handshake { protocol_version: link.protocol_version().unwrap_or_default().into(), tools }),
-                    // Its session may have ended while it lives: shake hands anew.
-                    Err(LinkError::Http { .. }) => {
-                        let link = Link::new(port, &path, dial).map_err(|error| Failure::new(error.to_string()))?;
-                        let handshake = greet(&link, |_| {}).await?;
-                        links.insert(teller.instance, Arc::new(link));
-                        Ok(handshake)
-                    }
-                    Err(error) => Err(Failure::new(format!("does not answer: {error}"))),
-                }
-            };
             let late = || Err(Failure::new(format!("does not answer: no answer to tools/list within {} s", PROBE.as_secs())));
-            let probed = timeout(PROBE, probe).await.unwrap_or_else(|_| late());
-            teller.tell(Report::Probed(probed)).await;
+            let probed = timeout(PROBE, greeter.probe()).await.unwrap_or_else(|_| late());
+            greeter.tell(Report::Probed(probed)).await;
         }
     }
 
-    fn teller(&self) -> Teller {
-        Teller { key: self.key.clone(), instance: self.instance, inbox: self.launcher.inbox.clone() }
+    fn greeter(&self) -> Greeter {
+        Greeter {
+            key: self.key.clone(),
+            instance: self.instance,
+            port: self.port,
+            path: self.manifest.path.clone(),
+            dial: self.dial.clone(),
+            links: self.launcher.links.clone(),
+            inbox: self.launcher.inbox.clone(),
+        }
     }
 }
 
-/// Tells the loop about one launch.
-struct Teller {
+/// Speaks to one launch of a member, and tells the loop what it said.
+struct Greeter {
     key: MemberKey,
     instance: Instance,
+    port: Port,
+    path: String,
+    dial: Dial,
+    links: Links,
     inbox: mpsc::Sender<Message>,
 }
 
-impl Teller {
+impl Greeter {
+    /// Shakes hands; calls go over the session that it makes.
+    async fn greet(&self, tell: impl FnMut(Obstacle)) -> Result<Handshake, Failure> {
+        let link = Link::new(self.port, &self.path, self.dial.clone()).map_err(|error| Failure::new(error.to_string()))?;
+        let handshake = greet(&link, tell).await?;
+        // The connection goes with the handshake: most members wait long for their first call.
+        self.links.insert(self.instance, link.anew().into());
+        Ok(handshake)
+    }
+
+    async fn probe(&self) -> Result<Handshake, Failure> {
+        let link = self.links.get(self.instance).ok_or_else(|| Failure::new("it is not linked"))?;
+        match list_tools(&link, PROBE).await {
+            Ok(tools) => Ok(Handshake { protocol_version: link.protocol_version().unwrap_or_default().into(), tools }),
+            // Its session may have ended while it lives.
+            Err(LinkError::Http { .. }) => self.greet(|_| {}).await,
+            Err(error) => Err(Failure::new(format!("does not answer: {error}"))),
+        }
+    }
+
     /// Something that is good to know and may be lost where the inbox is full.
     fn hint(&self, report: Report) {
-        let _ = self.inbox.try_send(Message::Told { key: self.key.clone(), instance: self.instance, report });
+        let _ = self.inbox.try_send(self.message(report));
     }
 
     async fn tell(&self, report: Report) {
-        let message = Message::Told { key: self.key.clone(), instance: self.instance, report };
         // The loop is gone only when the hall is.
-        let _ = self.inbox.send(message).await;
+        let _ = self.inbox.send(self.message(report)).await;
+    }
+
+    fn message(&self, report: Report) -> Message {
+        Message::Told { key: self.key.clone(), instance: self.instance, report }
     }
 }

@@ -1,5 +1,6 @@
 //! One launch, from a free port to a process with a PID file. Called by the loop, on its own task.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::run_dir::RunDir;
 use super::sweeper::Sweeper;
 use super::Message;
 use crate::lifecycle::Report;
-use crate::mcp::{Dial, Link};
+use crate::mcp::Dial;
 use crate::model::{Failure, Instance, Manifest, MemberKey, Port};
 use crate::process::{
     Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree, can_be_bound,
@@ -76,14 +77,14 @@ impl Launcher {
         };
         // First on paper, then in the world: a process that is born while the hall dies is found by
         // the instance id that stands here.
-        let begun = self.pid_files.write(key, &pid_file).map_err(|error| failed(&error)).and_then(|()| {
-            let log = LogFile::open(&self.run_dir.log(key)).map_err(|error| failed(&error))?;
+        let begun = self.pid_files.begin(key, &pid_file).map_err(|error| failed(&error)).and_then(|draft| {
+            let (log, output) = LogFile::open(self.run_dir.log(key)).map_err(|error| failed(&error))?;
             let _birth = registry().birth();
-            let spawned = command.spawn(std::os::fd::AsFd::as_fd(log.file()), tree.cgroup_fd()).map_err(|error| failed(&error))?;
+            let spawned = command.spawn(output.as_fd(), tree.cgroup_dir().as_ref().map(AsFd::as_fd)).map_err(|error| failed(&error))?;
             registry().add(spawned.pid);
-            Ok((log, spawned))
+            Ok((draft, log, spawned))
         });
-        let (log, spawned) = match begun {
+        let (draft, log, spawned) = match begun {
             Ok(begun) => begun,
             Err(report) => {
                 tree.discard();
@@ -92,7 +93,7 @@ impl Launcher {
             }
         };
         pid_file.identity = Identity::of(spawned.pid, &spawned.pidfd).ok();
-        if let Err(error) = self.pid_files.write(key, &pid_file) {
+        if let Err(error) = draft.complete(&pid_file) {
             tracing::warn!(member = %key, "after a crash of the hall its process is found by a sweep only: {error}");
         }
         let leader = Leader::new(spawned).map_err(|error| failed(&format!("cannot watch its process: {error}")))?;
@@ -102,7 +103,6 @@ impl Launcher {
             let dialer = dialer.clone();
             Box::pin(async move { dialer.dial().await })
         });
-        let link = Link::new(port, &manifest.path, dial.clone()).map_err(|error| failed(&error))?;
-        Ok(Keeper { key: key.clone(), instance, manifest: manifest.clone(), leader, tree, log, link: Arc::new(link), dial, port, launcher: self })
+        Ok(Keeper { key: key.clone(), instance, manifest: manifest.clone(), leader, tree, log, dial, port, launcher: self })
     }
 }

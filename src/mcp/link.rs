@@ -55,12 +55,13 @@ pub enum LinkError {
 pub struct Link {
     client: Client<Connector, Full<Bytes>>,
     uri: hyper::Uri,
+    dial: Dial,
     next_id: AtomicU64,
     /// What the member settled at `initialize`: sent with every later request.
     session: OnceLock<Session>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Session {
     id: Option<HeaderValue>,
     protocol: Option<HeaderValue>,
@@ -75,16 +76,13 @@ impl fmt::Debug for Link {
 impl Link {
     /// `path` is that of a URL, checked by the dialect.
     pub fn new(port: Port, path: &str, dial: Dial) -> Result<Self, hyper::http::uri::InvalidUri> {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(KEPT)
-            .pool_max_idle_per_host(MOST_KEPT)
-            // A kept connection that turns out closed before a byte of the request was written is
-            // replaced by a new one. Nothing that was written is ever written again.
-            .retry_canceled_requests(true)
-            .build(Connector(dial));
         let uri = format!("http://127.0.0.1:{port}{path}").parse()?;
-        Ok(Self { client, uri, next_id: AtomicU64::new(1), session: OnceLock::new() })
+        Ok(Self { client: client(dial.clone()), uri, dial, next_id: AtomicU64::new(1), session: OnceLock::new() })
+    }
+
+    /// The same session without any connection yet.
+    pub fn anew(&self) -> Self {
+        Self { client: client(self.dial.clone()), uri: self.uri.clone(), dial: self.dial.clone(), next_id: AtomicU64::new(self.next_id.load(Ordering::Relaxed)), session: self.session.clone() }
     }
 
     /// Sends one request and waits for its answer, no longer than `patience`.
@@ -148,6 +146,17 @@ impl Link {
         let response = self.client.request(request).await.map_err(sort)?;
         Ok((response, id))
     }
+}
+
+fn client(dial: Dial) -> Client<Connector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(KEPT)
+        .pool_max_idle_per_host(MOST_KEPT)
+        // A kept connection that turns out closed before a byte of the request was written is
+        // replaced by a new one. Nothing that was written is ever written again.
+        .retry_canceled_requests(true)
+        .build(Connector(dial))
 }
 
 /// Was it ever sent? hyper tells it only by whether it was still connecting.

@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use crate::model::Pid;
@@ -19,7 +18,6 @@ pub struct Cgroups {
 #[derive(Debug)]
 pub(super) struct Cgroup {
     path: PathBuf,
-    dir: File,
 }
 
 impl Cgroups {
@@ -43,7 +41,7 @@ impl Cgroups {
     pub(super) fn make(&self, name: &str) -> io::Result<Cgroup> {
         let path = self.root.join(name);
         fs::create_dir(&path)?;
-        Cgroup::open(path)
+        Ok(Cgroup { path })
     }
 
     /// Cgroups that an earlier hall on this run directory left behind.
@@ -55,10 +53,9 @@ impl Cgroups {
     /// Kills what is in a leftover cgroup and removes it: only a hall on this run directory has ever
     /// put a process there.
     pub fn clear(path: &Path) {
-        if let Ok(group) = Cgroup::open(path.into()) {
-            group.kill();
-            group.remove();
-        }
+        let group = Cgroup { path: path.into() };
+        group.kill();
+        group.remove();
     }
 
     /// Removes the common directory, if no member is left in it.
@@ -68,13 +65,9 @@ impl Cgroups {
 }
 
 impl Cgroup {
-    fn open(path: PathBuf) -> io::Result<Self> {
-        let dir = File::open(&path)?;
-        Ok(Self { path, dir })
-    }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.dir.as_fd()
+    /// For a process to be born into.
+    pub(super) fn open(&self) -> io::Result<File> {
+        File::open(&self.path)
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -25,13 +25,17 @@ const HEADER: usize = 16;
 const INODE_IN_MESSAGE: usize = 68;
 const TCP_LISTEN: u32 = 10;
 
-/// All sockets that listen on this port, on whatever address.
+/// The sockets that a connection to 127.0.0.1 can meet on this port: those of IPv4 where there are any
+/// (the kernel prefers them), else those of IPv6 that take both.
 pub fn listeners(port: Port) -> io::Result<Vec<Listener>> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         ask(&socket, u8::try_from(family).unwrap_or_default(), port)?;
         collect(&socket, &mut found)?;
+        if !found.is_empty() {
+            break;
+        }
     }
     Ok(found)
 }
@@ -77,7 +81,7 @@ fn ask(socket: &OwnedFd, family: u8, port: Port) -> io::Result<()> {
 }
 
 fn collect(socket: &OwnedFd, found: &mut Vec<Listener>) -> io::Result<()> {
-    let mut buffer = vec![0_u8; 16 * 1024];
+    let mut buffer = [0_u8; 4096];
     // A port has few listeners: a dump that needs more datagrams than this is not ours.
     for _ in 0..64 {
         let (received, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;

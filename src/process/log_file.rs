@@ -4,7 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// As many lines of a failed launch are kept for the roster, each as long as this; characters.
@@ -13,31 +13,28 @@ const LONGEST_LINE: usize = 500;
 /// Read back from the end of a file for its last lines; bytes.
 const TAIL_BYTES: u64 = 16 * 1024;
 
-/// An open log, and where the present launch begins in it.
+/// A member's log, and where the present launch begins in it. Not kept open: with hundreds of
+/// members, every launch would have to close hundreds of descriptors in its child.
 #[derive(Debug)]
 pub struct LogFile {
-    file: File,
+    path: PathBuf,
     start: u64,
 }
 
 impl LogFile {
     /// Opened for appending: several writers never overwrite each other, and it may be cut to
     /// nothing while they write.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let opened = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
+    pub fn open(path: PathBuf) -> io::Result<(Self, File)> {
+        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         let file = opened.map_err(|error| io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display())))?;
         let start = file.metadata()?.len();
-        Ok(Self { file, start })
-    }
-
-    pub fn file(&self) -> &File {
-        &self.file
+        Ok((Self { path, start }, file))
     }
 
     /// The last lines of this launch, made safe to print.
     pub fn tail(&self) -> Arc<[String]> {
-        let mut file = &self.file;
-        let mut read = || -> io::Result<Vec<String>> {
+        let read = || -> io::Result<Vec<String>> {
+            let mut file = File::open(&self.path)?;
             let end = file.metadata()?.len();
             // A log that has been cut begins anew: all of it is of this launch.
             let start = if end < self.start { 0 } else { self.start };
@@ -122,12 +119,12 @@ mod tests {
     fn a_tail_is_of_its_own_launch() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m.log");
-        LogFile::open(&path).unwrap().file().write_all(b"old\n").unwrap();
-        let log = LogFile::open(&path).unwrap();
-        log.file().write_all(b"new 1\nnew 2\n").unwrap();
+        LogFile::open(path.clone()).unwrap().1.write_all(b"old\n").unwrap();
+        let (log, mut file) = LogFile::open(path).unwrap();
+        file.write_all(b"new 1\nnew 2\n").unwrap();
         assert_eq!(log.tail()[..], ["new 1", "new 2"]);
-        log.file().set_len(0).unwrap();
-        log.file().write_all(b"n3\n").unwrap();
+        file.set_len(0).unwrap();
+        file.write_all(b"n3\n").unwrap();
         assert_eq!(log.tail()[..], ["n3"]);
     }
 

@@ -22,7 +22,7 @@ pub use leader::Leader;
 
 pub use log_cap::cap_logs;
 pub use log_file::{LogFile, last_lines};
-pub use pid_file::{PidFile, PidFiles};
+pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;

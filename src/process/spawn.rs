@@ -40,7 +40,8 @@ pub(super) enum Step {
     Execute,
 }
 
-const STACK: usize = 64 * 1024;
+/// The child's; it makes a few dozen system calls, one after the other. Bytes.
+const STACK: usize = 16 * 1024;
 /// linux/sched.h; Linux 5.7.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 

@@ -1,9 +1,9 @@
 //! All processes of one launch: what is signalled and killed is the tree, not its leader alone.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,18 +34,23 @@ impl Tree {
         }
     }
 
-    pub fn cgroup_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.cgroup.as_ref().map(Cgroup::fd)
+    /// The cgroup for its processes to be born into.
+    pub fn cgroup_dir(&self) -> Option<File> {
+        self.cgroup.as_ref()?.open().ok()
     }
 
     pub fn cgroup_path(&self) -> Option<&Path> {
         self.cgroup.as_ref().map(Cgroup::path)
     }
 
-    /// Asks everything in it to end.
+    /// Asks the leader and its group to end: almost always that is everything.
     pub fn terminate(&self, leader: &Leader) {
         leader.signal_group(Signal::TERM);
-        // A member that has become a stopped job could not hear it otherwise.
+    }
+
+    /// Asks what [`Tree::terminate`] did not reach: processes that left the group, and stopped ones,
+    /// which hear nothing before they are continued.
+    pub fn terminate_the_rest(&self, leader: &Leader) {
         leader.signal_group(Signal::CONT);
         self.signal_outside_group(leader.pid(), Signal::TERM);
     }

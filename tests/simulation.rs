@@ -3,6 +3,13 @@
 //! step, for every member that the step touched; a failure names the seed that replays it:
 //! `GUILD_HALL_SIMULATION_SEED=N cargo test --profile checked --test simulation`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test that cannot go on must say so"
+)]
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,8 +19,8 @@ use std::time::Duration;
 
 use guild_hall::lifecycle::{Action, Guild, Order, Report, Settings, Transition, Wish};
 use guild_hall::model::{
-    Diagnosis, Dialect, Digest, Exit, Failure, Found, Handshake, Instance, Manifest, MemberKey, Moment, PhaseName, Pid,
-    Port, PortRange, Rejection, RestartPolicy, Status, Timestamp, Transport,
+    Diagnosis, Dialect, Digest, Exit, Failure, Found, Handshake, Instance, Manifest, MemberKey, Moment,
+    PhaseName, Pid, Port, PortRange, Rejection, RestartPolicy, Status, Timestamp, Transport,
 };
 
 const MEMBERS: usize = 1_200;
@@ -41,7 +48,10 @@ fn simulate_seeds(seeds: std::ops::Range<u64>) {
         let mut world = World::new(seed);
         let outcome = catch_unwind(AssertUnwindSafe(|| world.run()));
         if let Err(panic) = outcome {
-            eprintln!("step {} of seed {seed}; replay it with GUILD_HALL_SIMULATION_SEED={seed}", world.steps);
+            eprintln!(
+                "step {} of seed {seed}; replay it with GUILD_HALL_SIMULATION_SEED={seed}",
+                world.steps
+            );
             resume_unwind(panic);
         }
     }
@@ -127,12 +137,37 @@ impl World {
     fn check_coverage(&self) {
         use PhaseName::{Connected, Failed, Greeting, Invalid, Starting, Stopped, Stopping, Unwell, Waiting};
         for change in [
-            (Stopped, Starting), (Starting, Greeting), (Starting, Waiting), (Starting, Failed), (Starting, Stopping),
-            (Greeting, Connected), (Greeting, Starting), (Greeting, Waiting), (Greeting, Stopping), (Greeting, Stopped),
-            (Greeting, Failed), (Connected, Unwell), (Connected, Waiting), (Connected, Starting), (Connected, Stopped), (Connected, Stopping),
-            (Connected, Failed), (Unwell, Connected), (Unwell, Stopping), (Unwell, Waiting), (Waiting, Starting), (Waiting, Stopped),
-            (Waiting, Invalid), (Stopping, Starting), (Stopping, Stopped), (Stopping, Waiting), (Stopping, Failed), (Stopped, Invalid),
-            (Invalid, Starting), (Failed, Starting), (Failed, Stopped),
+            (Stopped, Starting),
+            (Starting, Greeting),
+            (Starting, Waiting),
+            (Starting, Failed),
+            (Starting, Stopping),
+            (Greeting, Connected),
+            (Greeting, Starting),
+            (Greeting, Waiting),
+            (Greeting, Stopping),
+            (Greeting, Stopped),
+            (Greeting, Failed),
+            (Connected, Unwell),
+            (Connected, Waiting),
+            (Connected, Starting),
+            (Connected, Stopped),
+            (Connected, Stopping),
+            (Connected, Failed),
+            (Unwell, Connected),
+            (Unwell, Stopping),
+            (Unwell, Waiting),
+            (Waiting, Starting),
+            (Waiting, Stopped),
+            (Waiting, Invalid),
+            (Stopping, Starting),
+            (Stopping, Stopped),
+            (Stopping, Waiting),
+            (Stopping, Failed),
+            (Stopped, Invalid),
+            (Invalid, Starting),
+            (Failed, Starting),
+            (Failed, Stopped),
         ] {
             assert!(self.seen.contains(&change), "the world never led a member through {change:?}");
         }
@@ -140,7 +175,8 @@ impl World {
 
     fn transitions(&mut self) -> Vec<Transition> {
         let transitions = self.guild.take_transitions();
-        self.seen.extend(transitions.iter().filter_map(|transition| Some((transition.from?, transition.to?))));
+        self.seen
+            .extend(transitions.iter().filter_map(|transition| Some((transition.from?, transition.to?))));
         transitions
     }
 
@@ -247,7 +283,8 @@ impl World {
             }
         }
         let changes = self.guild.reload(&self.found, self.now).unwrap();
-        let touched: BTreeSet<_> = changes.added.iter().chain(&changes.changed).chain(&changes.removed).cloned().collect();
+        let touched: BTreeSet<_> =
+            changes.added.iter().chain(&changes.changed).chain(&changes.removed).cloned().collect();
         self.settle_many(&touched);
     }
 
@@ -288,7 +325,12 @@ impl World {
                     self.later(delay, key, instance, Tiding::Report(Report::Probed(Ok(handshake()))));
                 } else if self.chance.below(4) > 0 {
                     let delay = self.chance.millis(1, 20_000);
-                    self.later(delay, key, instance, Tiding::Report(Report::Probed(Err(Failure::new("mute")))));
+                    self.later(
+                        delay,
+                        key,
+                        instance,
+                        Tiding::Report(Report::Probed(Err(Failure::new("mute")))),
+                    );
                 }
             }
             Order::Terminate => {
@@ -309,7 +351,8 @@ impl World {
 
     /// Invariant 4: no signal to a process that is known to be gone, or was never ours.
     fn not_reported_dead(&self, instance: Instance) {
-        let process = self.processes.get(&instance).expect("a signal or probe for a process that was never started");
+        let process =
+            self.processes.get(&instance).expect("a signal or probe for a process that was never started");
         assert!(!process.reported, "a signal or probe for {}, whose process is known dead", process.key);
     }
 
@@ -381,7 +424,10 @@ impl World {
         for transition in self.transitions() {
             if !told.contains(&transition.key) {
                 let queue = matches!(transition.from, Some(PhaseName::Stopped | PhaseName::Waiting));
-                let turn = matches!(transition.to, Some(PhaseName::Starting | PhaseName::Waiting | PhaseName::Stopped));
+                let turn = matches!(
+                    transition.to,
+                    Some(PhaseName::Starting | PhaseName::Waiting | PhaseName::Stopped)
+                );
                 assert!(queue && turn, "invariant 6: {told:?} changed {transition:?}");
             }
             self.check(&transition.key);
@@ -405,7 +451,11 @@ impl World {
         let living = self.living.get(key).copied();
         if let Some(living) = living {
             // Invariant 3: what lives is known, and its port is not given away.
-            assert_eq!(self.guild.instance(key), Some(living), "invariant 3: a process of {key} is forgotten");
+            assert_eq!(
+                self.guild.instance(key),
+                Some(living),
+                "invariant 3: a process of {key} is forgotten"
+            );
         }
         let Some(entry) = entry else { return };
         assert_eq!(entry.status, entry.phase.status());
@@ -423,7 +473,11 @@ impl World {
     /// Invariant 2, from the other side: every port is held by one member or by none.
     fn check_ports(&self) {
         let held = self.held.len();
-        assert_eq!(self.guild.unheld_ports() + held, self.range.len(), "invariant 2: a port is lost or held twice");
+        assert_eq!(
+            self.guild.unheld_ports() + held,
+            self.range.len(),
+            "invariant 2: a port is lost or held twice"
+        );
     }
 
     /// Without further faults everyone who is not stopped, spent or without a port comes up, and
@@ -443,7 +497,9 @@ impl World {
             let at_rest = matches!(entry.phase, PhaseName::Stopped | PhaseName::Failed | PhaseName::Invalid);
             assert!(
                 at_rest || waits_for_port || entry.phase == PhaseName::Connected,
-                "{key} is {} after two calm hours: {:?}", entry.phase, entry.error
+                "{key} is {} after two calm hours: {:?}",
+                entry.phase,
+                entry.error
             );
         }
     }
@@ -463,7 +519,11 @@ impl World {
             self.time_passes();
         }
         assert_eq!(self.living.len(), 0, "invariant 3: processes are left after a clean stop");
-        assert_eq!(self.guild.unheld_ports(), self.range.len(), "invariant 2: ports are held after a clean stop");
+        assert_eq!(
+            self.guild.unheld_ports(),
+            self.range.len(),
+            "invariant 2: ports are held after a clean stop"
+        );
     }
 
     fn anyone(&mut self) -> MemberKey {
@@ -493,7 +553,7 @@ impl Chance {
 }
 
 fn key(n: usize) -> MemberKey {
-    MemberKey::parse(&if n % 3 == 0 { format!("c/m{n}") } else { format!("m{n}") }).unwrap()
+    MemberKey::parse(&if n.is_multiple_of(3) { format!("c/m{n}") } else { format!("m{n}") }).unwrap()
 }
 
 /// One in twenty never has a fault of its own.
@@ -502,7 +562,8 @@ fn is_steady(key: &MemberKey) -> bool {
 }
 
 fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
-    let restart = [RestartPolicy::OnFailure, RestartPolicy::OnFailure, RestartPolicy::Always, RestartPolicy::Never];
+    let restart =
+        [RestartPolicy::OnFailure, RestartPolicy::OnFailure, RestartPolicy::Always, RestartPolicy::Never];
     Arc::new(Manifest {
         name: format!("m{n}"),
         display_name: format!("Member {n}"),
@@ -528,7 +589,13 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
 }
 
 fn rejection(n: usize) -> Rejection {
-    Diagnosis { file: format!("m{n}/guild-member.json").into(), place: None, field: None, message: "broken".into() }.into()
+    Diagnosis {
+        file: format!("m{n}/guild-member.json").into(),
+        place: None,
+        field: None,
+        message: "broken".into(),
+    }
+    .into()
 }
 
 fn handshake() -> Handshake {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -10,7 +11,9 @@ use super::{Failed, TOOL_ERROR, Target, print};
 
 /// Call a tool and print what it answers
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  guild-hall call example echo '{\"text\":\"hello\"}'\n  guild-hall call toolbox/calc evaluate @expression.json\n  echo '{\"zone\":\"Europe/Paris\"}' | guild-hall call toolbox/clock now -")]
+#[command(
+    after_help = "Examples:\n  guild-hall call example echo '{\"text\":\"hello\"}'\n  guild-hall call toolbox/calc evaluate @expression.json\n  echo '{\"zone\":\"Europe/Paris\"}' | guild-hall call toolbox/clock now -"
+)]
 pub(super) struct Call {
     /// The member's name, as in the roster
     member: String,
@@ -32,16 +35,20 @@ pub(super) struct Call {
 /// Seconds, also in fractions, as milliseconds.
 fn seconds(text: &str) -> Result<u64, String> {
     let seconds: f64 = text.parse().map_err(|_| "it must be a number of seconds".to_owned())?;
-    let millis = seconds * 1000.0;
-    if (1.0..=86_400_000.0).contains(&millis) { Ok(millis as u64) } else { Err("it must be between 0.001 and 86400".into()) }
+    let millis = Duration::try_from_secs_f64(seconds).map_or(0, |length| length.as_millis());
+    let sensible = u64::try_from(millis).ok().filter(|millis| (1..=86_400_000).contains(millis));
+    sensible.ok_or_else(|| "it must be between 0.001 and 86400".into())
 }
 
 impl Call {
     pub(super) async fn execute(self) -> Result<(), Failed> {
         let (text, source) = self.arguments()?;
-        let arguments: Value = serde_json::from_str(&text).map_err(|error| Failed::usage(format!("{source} is not JSON: {error}")))?;
+        let arguments: Value = serde_json::from_str(&text)
+            .map_err(|error| Failed::usage(format!("{source} is not JSON: {error}")))?;
         if !arguments.is_object() {
-            return Err(Failed::usage(format!("{source} must be a JSON object, such as '{{\"text\":\"hello\"}}'")));
+            return Err(Failed::usage(format!(
+                "{source} must be a JSON object, such as '{{\"text\":\"hello\"}}'"
+            )));
         }
         let mut body = json!({"member": self.member, "tool": self.tool, "arguments": arguments});
         if let Some(timeout) = self.timeout {
@@ -55,20 +62,24 @@ impl Call {
         } else if !is_error {
             print::out(&content(result))?;
         }
-        match is_error {
-            true => Err(Failed { code: TOOL_ERROR, message: format!("the tool reported: {}", content(result).trim_end()) }),
-            false => Ok(()),
+        if is_error {
+            let message = format!("the tool reported: {}", content(result).trim_end());
+            return Err(Failed { code: TOOL_ERROR, message });
         }
+        Ok(())
     }
 
     fn arguments(&self) -> Result<(String, String), Failed> {
         if self.args == "-" {
             let mut text = String::new();
-            io::stdin().read_to_string(&mut text).map_err(|error| Failed::new(format!("cannot read standard input: {error}")))?;
+            io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| Failed::new(format!("cannot read standard input: {error}")))?;
             return Ok((text, "standard input".into()));
         }
         if let Some(path) = self.args.strip_prefix('@') {
-            let text = fs::read_to_string(path).map_err(|error| Failed::new(format!("cannot read {path}: {error}")))?;
+            let text = fs::read_to_string(path)
+                .map_err(|error| Failed::new(format!("cannot read {path}: {error}")))?;
             return Ok((text, path.into()));
         }
         Ok((self.args.clone(), "ARGS".into()))
@@ -81,7 +92,8 @@ fn content(result: &Value) -> String {
     for item in result["content"].as_array().into_iter().flatten() {
         match (item["type"].as_str(), item["text"].as_str()) {
             (Some("text"), Some(text)) => out.push_str(&print::safe(text)),
-            (kind, _) => out.push_str(&format!("[{}; --json shows it]", print::safe(kind.unwrap_or("unknown content")))),
+            (kind, _) => out
+                .push_str(&format!("[{}; --json shows it]", print::safe(kind.unwrap_or("unknown content")))),
         }
         out.push('\n');
     }

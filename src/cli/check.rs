@@ -14,7 +14,9 @@ use crate::model::{Diagnosis, Manifest, Rejection};
 ///
 /// A PATH is a manifest, a member's directory, or a directory of members.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  guild-hall check\n  guild-hall check guild-members/weather\n  guild-hall check --json | jq '.[] | select(.level == \"error\")'")]
+#[command(
+    after_help = "Examples:\n  guild-hall check\n  guild-hall check guild-members/weather\n  guild-hall check --json | jq '.[] | select(.level == \"error\")'"
+)]
 pub(super) struct Check {
     #[arg(default_value = "guild-members", value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -69,7 +71,12 @@ impl Report {
         } else if let Some(read) = read_member(path) {
             self.add(&read);
         } else {
-            for paper in discover(path).map_err(|error| Failed::new(error.to_string().replace(", or name another with --members", "")))?.values() {
+            for paper in discover(path)
+                .map_err(|error| {
+                    Failed::new(error.to_string().replace(", or name another with --members", ""))
+                })?
+                .values()
+            {
                 match paper {
                     Ok(manifest) => self.valid(manifest),
                     Err(rejection) => self.invalid(rejection),
@@ -102,7 +109,14 @@ impl Report {
 
     fn find(&mut self, level: &'static str, diagnosis: &Diagnosis) {
         let Diagnosis { file, place, field, message } = diagnosis.clone();
-        let finding = Finding { level, file, line: place.map(|place| place.line), column: place.map(|place| place.column), field, message };
+        let finding = Finding {
+            level,
+            file,
+            line: place.map(|place| place.line),
+            column: place.map(|place| place.column),
+            field,
+            message,
+        };
         self.findings.push((finding, diagnosis.clone()));
     }
 }

@@ -11,8 +11,14 @@ use std::path::{Path, PathBuf};
 use super::Failed;
 
 /// The keys, each with what it takes: a value, or yes and no.
-const KEYS: [(&str, bool); 6] =
-    [("members", true), ("run-dir", true), ("listen", true), ("ports", true), ("clean-env", false), ("log-format", true)];
+const KEYS: [(&str, bool); 6] = [
+    ("members", true),
+    ("run-dir", true),
+    ("listen", true),
+    ("ports", true),
+    ("clean-env", false),
+    ("log-format", true),
+];
 const DEFAULT: &str = "guild-hall.yaml";
 const LARGEST: u64 = 256 * 1024;
 
@@ -51,7 +57,8 @@ fn named_file(args: &[OsString]) -> Option<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<BTreeMap<String, Setting>, Failed> {
-    let failed = |error: &dyn std::fmt::Display| Failed::usage(format!("cannot read {}: {error}", path.display()));
+    let failed =
+        |error: &dyn std::fmt::Display| Failed::usage(format!("cannot read {}: {error}", path.display()));
     if fs::metadata(path).map_err(|error| failed(&error))?.len() > LARGEST {
         return Err(failed(&format!("it is larger than {LARGEST} bytes")));
     }
@@ -64,8 +71,14 @@ fn read(path: &Path) -> Result<BTreeMap<String, Setting>, Failed> {
 
 fn argument(path: &Path, key: &str, setting: &Setting) -> Result<Option<OsString>, Failed> {
     let Some((_, takes_value)) = KEYS.iter().find(|(known, _)| *known == key) else {
-        let near = KEYS.iter().min_by_key(|(known, _)| strsim::damerau_levenshtein(known, key)).map_or("", |(known, _)| known);
-        return Err(Failed::usage(format!("{}: unknown key {key:?}; did you mean {near:?}?", path.display())));
+        let near = KEYS
+            .iter()
+            .min_by_key(|(known, _)| strsim::damerau_levenshtein(known, key))
+            .map_or("", |(known, _)| known);
+        return Err(Failed::usage(format!(
+            "{}: unknown key {key:?}; did you mean {near:?}?",
+            path.display()
+        )));
     };
     if std::env::var_os(format!("GUILD_HALL_{}", key.replace('-', "_").to_uppercase())).is_some() {
         return Ok(None);
@@ -74,7 +87,9 @@ fn argument(path: &Path, key: &str, setting: &Setting) -> Result<Option<OsString
         (Setting::Switch(true), false) => return Ok(Some(format!("--{key}").into())),
         (Setting::Switch(false), false) => return Ok(None),
         (_, false) => return Err(Failed::usage(format!("{}: {key} must be true or false", path.display()))),
-        (Setting::Switch(_), true) => return Err(Failed::usage(format!("{}: {key} must be a text", path.display()))),
+        (Setting::Switch(_), true) => {
+            return Err(Failed::usage(format!("{}: {key} must be a text", path.display())));
+        }
         (Setting::Number(number), true) => number.to_string(),
         (Setting::Text(text), true) => text.clone(),
     };

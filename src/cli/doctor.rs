@@ -49,7 +49,8 @@ struct Finding {
 
 impl Doctor {
     pub(super) fn execute(self) -> Result<(), Failed> {
-        let mut findings = vec![kernel(), cgroups(), descriptors(), self.run_directory(), self.pool(), self.reserved()];
+        let mut findings =
+            vec![kernel(), cgroups(), descriptors(), self.run_directory(), self.pool(), self.reserved()];
         findings.extend(self.commands());
         if self.json {
             print::json(&findings)?;
@@ -78,12 +79,23 @@ impl Doctor {
     }
 
     fn pool(&self) -> Finding {
-        let busy: Vec<String> = self.ports.ports().filter(|&port| !can_be_bound(port)).map(|port| port.to_string()).collect();
-        let found = format!("{} of {} ports in {} can be bound", self.ports.len() - busy.len(), self.ports.len(), self.ports);
+        let busy: Vec<String> =
+            self.ports.ports().filter(|&port| !can_be_bound(port)).map(|port| port.to_string()).collect();
+        let found = format!(
+            "{} of {} ports in {} can be bound",
+            self.ports.len() - busy.len(),
+            self.ports.len(),
+            self.ports
+        );
         match busy.len() {
             0 => fine("ports", found),
-            all if all == self.ports.len() => bad(Level::Error, "ports", found, "choose another range with --ports"),
-            _ => fine("ports", format!("{found}; in use: {}", busy.iter().take(10).cloned().collect::<Vec<_>>().join(", "))),
+            all if all == self.ports.len() => {
+                bad(Level::Error, "ports", found, "choose another range with --ports")
+            }
+            _ => fine(
+                "ports",
+                format!("{found}; in use: {}", busy.iter().take(10).cloned().collect::<Vec<_>>().join(", ")),
+            ),
         }
     }
 
@@ -108,24 +120,44 @@ impl Doctor {
         if covered {
             return fine(about, format!("{} is reserved", self.ports));
         }
-        let remedy = format!("sysctl -w net.ipv4.ip_local_reserved_ports={} (members get another port meanwhile)", self.ports);
-        bad(Level::Warning, about, format!("{} lies inside the ephemeral range {low}-{high}: outgoing connections borrow its ports", self.ports), remedy)
+        let remedy = format!(
+            "sysctl -w net.ipv4.ip_local_reserved_ports={} (members get another port meanwhile)",
+            self.ports
+        );
+        bad(
+            Level::Warning,
+            about,
+            format!(
+                "{} lies inside the ephemeral range {low}-{high}: outgoing connections borrow its ports",
+                self.ports
+            ),
+            remedy,
+        )
     }
 
     fn commands(&self) -> Vec<Finding> {
         let about = "members";
         let found = match discover(&self.members) {
             Ok(found) => found,
-            Err(error) => return vec![bad(Level::Error, about, error.to_string(), "guild-hall check says more")],
+            Err(error) => {
+                return vec![bad(Level::Error, about, error.to_string(), "guild-hall check says more")];
+            }
         };
         let invalid = found.values().filter(|paper| paper.is_err()).count();
         let mut findings = vec![match invalid {
             0 => fine(about, format!("{} in {}", found.len(), self.members.display())),
-            _ => bad(Level::Error, about, format!("{invalid} of {} manifests are invalid", found.len()), "guild-hall check names each fault"),
+            _ => bad(
+                Level::Error,
+                about,
+                format!("{invalid} of {} manifests are invalid", found.len()),
+                "guild-hall check names each fault",
+            ),
         }];
         let missing = found.iter().filter_map(|(key, paper)| {
             let manifest = paper.as_ref().ok()?;
-            find_command(manifest).err().map(|error| bad(Level::Error, "command", format!("{key}: {error}"), "install it"))
+            find_command(manifest)
+                .err()
+                .map(|error| bad(Level::Error, "command", format!("{key}: {error}"), "install it"))
         });
         findings.extend(missing);
         findings
@@ -138,9 +170,13 @@ fn kernel() -> Finding {
     let mut numbers = release.split(['.', '-']).filter_map(|part| part.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     match version {
-        version if version < (5, 10) => bad(Level::Error, "kernel", format!("Linux {release} is too old"), "5.10 or newer is needed"),
+        version if version < (5, 10) => {
+            bad(Level::Error, "kernel", format!("Linux {release} is too old"), "5.10 or newer is needed")
+        }
         version if version < (6, 9) => bad(
-            Level::Warning, "kernel", format!("Linux {release}"),
+            Level::Warning,
+            "kernel",
+            format!("Linux {release}"),
             "it works; 6.9 and newer signal whole groups exactly, 6.15 and newer tell how a process ended that was taken over",
         ),
         _ => fine("kernel", format!("Linux {release}")),
@@ -154,7 +190,9 @@ fn cgroups() -> Finding {
             fine("cgroups", "every member gets a cgroup of its own: nothing that it starts can escape".into())
         }
         None => bad(
-            Level::Warning, "cgroups", "no cgroup v2 can be made here".into(),
+            Level::Warning,
+            "cgroups",
+            "no cgroup v2 can be made here".into(),
             "members are ended by process group and by the instance id in their environment; run the hall under systemd with Delegate=yes, or as a user service, for more",
         ),
     }
@@ -164,7 +202,12 @@ fn descriptors() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let limit = limit.unwrap_or(u64::MAX);
     match limit {
-        0..4096 => bad(Level::Warning, "open files", format!("at most {limit}"), "ulimit -Hn 65536: each member needs about 8"),
+        0..4096 => bad(
+            Level::Warning,
+            "open files",
+            format!("at most {limit}"),
+            "ulimit -Hn 65536: each member needs about 8",
+        ),
         _ => fine("open files", format!("at most {limit}")),
     }
 }
@@ -183,6 +226,10 @@ fn line(finding: &Finding) -> String {
         Level::Warning => styled(YELLOW, "warning"),
         Level::Error => styled(RED, "error  "),
     };
-    let remedy = finding.remedy.as_ref().map(|remedy| format!("\n         {}", styled(DIM, remedy))).unwrap_or_default();
+    let remedy = finding
+        .remedy
+        .as_ref()
+        .map(|remedy| format!("\n         {}", styled(DIM, remedy)))
+        .unwrap_or_default();
     format!("{mark}  {}: {}{remedy}\n", finding.about, finding.found)
 }

@@ -24,7 +24,12 @@ pub(super) struct Logs {
 impl Logs {
     pub(super) async fn execute(self) -> Result<(), Failed> {
         let client = self.target.client();
-        let path = format!("/v1/members/{}/logs?lines={}&follow={}", Client::segment(&self.name), self.lines, self.follow);
+        let path = format!(
+            "/v1/members/{}/logs?lines={}&follow={}",
+            Client::segment(&self.name),
+            self.lines,
+            self.follow
+        );
         let mut pieces = client.stream(&path).await?;
         while let Some(piece) = pieces.next().await {
             if !print::raw(&piece) {

@@ -29,7 +29,9 @@ use crate::lifecycle::Wish;
 /// who is connected and why another is not.
 #[derive(Debug, Parser)]
 #[command(name = "guild-hall", version, args_override_self = true, max_term_width = 100)]
-#[command(after_help = "First steps:\n  guild-hall run                     bring up the members in ./guild-members\n  guild-hall roster                  who is connected, and why another is not\n  guild-hall call example echo '{\"text\":\"hello\"}'\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no hall is running, 4 no such member or tool, 5 the tool reported an error.")]
+#[command(
+    after_help = "First steps:\n  guild-hall run                     bring up the members in ./guild-members\n  guild-hall roster                  who is connected, and why another is not\n  guild-hall call example echo '{\"text\":\"hello\"}'\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no hall is running, 4 no such member or tool, 5 the tool reported an error."
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -81,7 +83,8 @@ impl Target {
 }
 
 fn run_dir(given: Option<PathBuf>) -> PathBuf {
-    let of_systemd = || std::env::var_os("RUNTIME_DIRECTORY").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let of_systemd =
+        || std::env::var_os("RUNTIME_DIRECTORY").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     given.or_else(of_systemd).unwrap_or_else(|| "run".into())
 }
 

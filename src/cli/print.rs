@@ -43,7 +43,9 @@ pub(super) fn error(line: &str) {
 /// Prints to stdout; a reader that went away is no error.
 pub(super) fn out(text: &str) -> Result<(), Failed> {
     match anstream::stdout().write_all(text.as_bytes()).and_then(|()| anstream::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failed::new(format!("cannot print: {error}"))),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failed::new(format!("cannot print: {error}")))
+        }
         _ => Ok(()),
     }
 }
@@ -56,13 +58,15 @@ pub(super) fn raw(bytes: &[u8]) -> bool {
 
 /// JSON for programs: indented, since people look at it too.
 pub(super) fn json(value: &impl serde::Serialize) -> Result<(), Failed> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failed::new(format!("cannot print: {error}")))?;
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| Failed::new(format!("cannot print: {error}")))?;
     out(&format!("{text}\n"))
 }
 
 /// Text of a member, made safe: it cannot move the cursor or colour what follows.
 pub(super) fn safe(text: &str) -> String {
-    let bidi = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    let bidi =
+        |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
     text.chars().map(|c| if c != '\n' && (c.is_control() || bidi(c)) { '\u{fffd}' } else { c }).collect()
 }
 

@@ -12,7 +12,9 @@ use crate::model::{Entry, Roster as Snapshot, Status, Timestamp};
 
 /// Show the members: who is connected, and why another is not
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  guild-hall roster\n  guild-hall roster toolbox/clock\n  guild-hall roster --json | jq -r '.members[] | select(.status == \"error\") | .name'")]
+#[command(
+    after_help = "Examples:\n  guild-hall roster\n  guild-hall roster toolbox/clock\n  guild-hall roster --json | jq -r '.members[] | select(.status == \"error\") | .name'"
+)]
 pub(super) struct Roster {
     /// One member, with all that is known of it
     name: Option<String>,
@@ -76,7 +78,9 @@ pub(super) fn overview(roster: &Snapshot) -> String {
     }
     let now = Timestamp::now();
     let mut table = Table::default();
-    table.row(["NAME", "STATUS", "PORT", "PID", "TOOLS", "RESTARTS", "SINCE"].map(|title| cell(title, DIM)).into());
+    table.row(
+        ["NAME", "STATUS", "PORT", "PID", "TOOLS", "RESTARTS", "SINCE"].map(|title| cell(title, DIM)).into(),
+    );
     for entry in &roster.members {
         let number = |number: Option<String>| plain(number.unwrap_or_else(|| "-".into()));
         table.row(vec![
@@ -93,10 +97,14 @@ pub(super) fn overview(roster: &Snapshot) -> String {
         }
     }
     let count = |status| roster.members.iter().filter(|entry| entry.status == status).count();
-    let (connected, disconnected, error) = (count(Status::Connected), count(Status::Disconnected), count(Status::Error));
+    let (connected, disconnected, error) =
+        (count(Status::Connected), count(Status::Disconnected), count(Status::Error));
     let mut summary = vec![format!("{connected} connected")];
     summary.extend((disconnected > 0).then(|| format!("{disconnected} disconnected")));
-    summary.extend((error > 0).then(|| styled(print::RED, format!("{error} error{}", if error == 1 { "" } else { "s" }))));
+    summary.extend(
+        (error > 0)
+            .then(|| styled(print::RED, format!("{error} error{}", if error == 1 { "" } else { "s" }))),
+    );
     format!("{}{}\n", table.render(), summary.join(", "))
 }
 
@@ -125,11 +133,25 @@ fn reason(entry: &Entry, now: Timestamp) -> Vec<String> {
 fn details(entry: &Entry) -> String {
     let now = Timestamp::now();
     let mut table = Table::default();
-    let mut line = |title: &str, value: String, style: Style| table.row(vec![cell(title, DIM), cell(value, style)]);
+    let mut line =
+        |title: &str, value: String, style: Style| table.row(vec![cell(title, DIM), cell(value, style)]);
     line("name", entry.name.to_string(), BOLD);
-    line("status", format!("{}, for {}", status(entry), length(now.0 - entry.since.0)), phase_style(entry.phase));
+    line(
+        "status",
+        format!("{}, for {}", status(entry), length(now.0 - entry.since.0)),
+        phase_style(entry.phase),
+    );
     if entry.dialect.is_some() {
-        line("about", format!("{} {}: {}", print::safe(&entry.display_name), print::safe(&entry.version), print::first_line(&entry.description)), Style::new());
+        line(
+            "about",
+            format!(
+                "{} {}: {}",
+                print::safe(&entry.display_name),
+                print::safe(&entry.version),
+                print::first_line(&entry.description)
+            ),
+            Style::new(),
+        );
     }
     let some = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     line("port", some(entry.port.map(|port| port.to_string())), Style::new());
@@ -152,8 +174,24 @@ fn details(entry: &Entry) -> String {
         }
     };
     section("why", reason(entry, now));
-    section("last lines of its log", entry.stderr_tail.iter().map(|line| format!("    {}", print::safe(line))).collect());
-    section("tools", entry.tools.iter().map(|tool| format!("    {}  {}", styled(print::CYAN, print::first_line(&tool.name)), styled(DIM, print::first_line(&tool.description)))).collect());
+    section(
+        "last lines of its log",
+        entry.stderr_tail.iter().map(|line| format!("    {}", print::safe(line))).collect(),
+    );
+    section(
+        "tools",
+        entry
+            .tools
+            .iter()
+            .map(|tool| {
+                format!(
+                    "    {}  {}",
+                    styled(print::CYAN, print::first_line(&tool.name)),
+                    styled(DIM, print::first_line(&tool.description))
+                )
+            })
+            .collect(),
+    );
     out
 }
 

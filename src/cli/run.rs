@@ -19,7 +19,9 @@ use crate::process::{raise_file_limit, reap_orphans};
 /// Starts every member of the members directory and keeps it alive. SIGTERM or Ctrl-C stops all
 /// members and exits; a second one kills them. SIGHUP rescans the members directory.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  guild-hall run\n  guild-hall run --members ~/plugins --run-dir /tmp/hall\n  GUILD_HALL_PORTS=51100-51200 guild-hall run --log-format json\n\nEvery flag is also GUILD_HALL_<FLAG> in the environment and a key of guild-hall.yaml; flag beats environment beats file.")]
+#[command(
+    after_help = "Examples:\n  guild-hall run\n  guild-hall run --members ~/plugins --run-dir /tmp/hall\n  GUILD_HALL_PORTS=51100-51200 guild-hall run --log-format json\n\nEvery flag is also GUILD_HALL_<FLAG> in the environment and a key of guild-hall.yaml; flag beats environment beats file."
+)]
 pub(super) struct Run {
     /// Where the members are
     #[arg(long, value_name = "DIR", default_value = "guild-members", env = "GUILD_HALL_MEMBERS")]
@@ -133,8 +135,11 @@ fn reload(hall: Hall) {
     tokio::spawn(async move {
         match hall.reload().await {
             Ok(changes) => tracing::info!(
-                added = changes.added.len(), changed = changes.changed.len(), removed = changes.removed.len(),
-                unchanged = changes.unchanged, "rescanned"
+                added = changes.added.len(),
+                changed = changes.changed.len(),
+                removed = changes.removed.len(),
+                unchanged = changes.unchanged,
+                "rescanned"
             ),
             Err(error) => tracing::warn!("nothing was reloaded: {error}"),
         }
@@ -190,7 +195,8 @@ fn log_to_stderr(format: LogFormat, on_terminal: bool) {
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),
         LogFormat::Auto | LogFormat::Text => {
-            let coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let coloured = std::io::stderr().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
             builder.with_target(false).with_ansi(coloured).init();
         }
     }

@@ -31,7 +31,10 @@ impl View {
         let members = roster.members.len();
         say(&format!(
             "{} {}, {members} member{} in {}\n",
-            styled(BOLD, "Guild Hall"), env!("CARGO_PKG_VERSION"), if members == 1 { "" } else { "s" }, self.hall.members_dir().display()
+            styled(BOLD, "Guild Hall"),
+            env!("CARGO_PKG_VERSION"),
+            if members == 1 { "" } else { "s" },
+            self.hall.members_dir().display()
         ));
         for entry in roster.members.iter().filter(|entry| entry.phase == PhaseName::Invalid) {
             self.line(entry.name.as_str(), PhaseName::Invalid, entry.error.as_deref().unwrap_or_default());
@@ -73,7 +76,12 @@ impl View {
 
     fn line(&self, name: &str, phase: PhaseName, why: &str) {
         let phase = styled(phase_style(phase), format!("{phase:<9}"));
-        say(&format!("{}  {phase}  {}  {}\n", self.clock(), styled(BOLD, name), styled(DIM, print::safe(why))));
+        say(&format!(
+            "{}  {phase}  {}  {}\n",
+            self.clock(),
+            styled(BOLD, name),
+            styled(DIM, print::safe(why))
+        ));
     }
 
     /// Seconds since the hall came up.
@@ -87,10 +95,13 @@ impl View {
         let socket = self.hall.run_dir().socket();
         let example = roster.members.iter().find_map(|entry| Some((entry, entry.tools.first()?)));
         let call = match example {
-            Some((entry, tool)) => format!("guild-hall call {} {}", entry.name, print::first_line(&tool.name)),
+            Some((entry, tool)) => {
+                format!("guild-hall call {} {}", entry.name, print::first_line(&tool.name))
+            }
             None => "guild-hall call MEMBER TOOL '{…}'".into(),
         };
-        let step = |command: &str, what: &str| format!("  {:<44} {}\n", styled(CYAN, command), styled(DIM, what));
+        let step =
+            |command: &str, what: &str| format!("  {:<44} {}\n", styled(CYAN, command), styled(DIM, what));
         say(&format!(
             "\n{}\nThe hall listens on {}\n{}{}{}{}Ctrl-C stops all members.\n\n",
             overview(&roster),
@@ -98,7 +109,10 @@ impl View {
             step("guild-hall roster", "who is connected, and why another is not"),
             step("guild-hall tools", "what can be called"),
             step(&call, "call it"),
-            step(&format!("curl --unix-socket {} http://hall/v1/roster", socket.display()), "the same for programs"),
+            step(
+                &format!("curl --unix-socket {} http://hall/v1/roster", socket.display()),
+                "the same for programs"
+            ),
         ));
     }
 }

@@ -26,11 +26,15 @@ impl Tools {
         let client = self.target.client();
         let mut tools: Vec<Value> = client.get("/v1/tools").await?;
         if let Some(name) = &self.name {
-            let entry: crate::model::Entry = client.get(&format!("/v1/roster/{}", Client::segment(name))).await?;
+            let entry: crate::model::Entry =
+                client.get(&format!("/v1/roster/{}", Client::segment(name))).await?;
             tools.retain(|tool| tool["member"] == entry.name.as_str());
             if tools.is_empty() && !self.json {
                 let why = entry.error.map(|error| format!(": {error}")).unwrap_or_default();
-                return Err(Failed { code: NOT_FOUND, message: format!("{name} is {} and offers no tools{why}", entry.phase) });
+                return Err(Failed {
+                    code: NOT_FOUND,
+                    message: format!("{name} is {} and offers no tools{why}", entry.phase),
+                });
             }
         }
         if self.json {
@@ -44,7 +48,11 @@ impl Tools {
         let text = |tool: &Value, field: &str| print::first_line(tool[field].as_str().unwrap_or_default());
         for tool in &tools {
             let member = text(tool, "member");
-            table.row(vec![cell(text(tool, "name"), BOLD), cell(member, anstyle::Style::new()), cell(text(tool, "description"), DIM)]);
+            table.row(vec![
+                cell(text(tool, "name"), BOLD),
+                cell(member, anstyle::Style::new()),
+                cell(text(tool, "description"), DIM),
+            ]);
         }
         print::out(&table.render())
     }

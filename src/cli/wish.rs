@@ -61,7 +61,11 @@ impl Names {
         } else {
             for entry in &entries {
                 let on = entry.port.map(|port| format!(" on port {port}")).unwrap_or_default();
-                print::out(&format!("{} is {}{on}\n", entry.name, styled(phase_style(entry.phase), entry.phase)))?;
+                print::out(&format!(
+                    "{} is {}{on}\n",
+                    entry.name,
+                    styled(phase_style(entry.phase), entry.phase)
+                ))?;
             }
         }
         failed.map_or(Ok(()), Err)

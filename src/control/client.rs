@@ -48,7 +48,9 @@ impl Client {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: impl Into<Bytes>) -> Result<T, ClientError> {
+    pub async fn post<T: DeserializeOwned>(
+        &self, path: &str, body: impl Into<Bytes>,
+    ) -> Result<T, ClientError> {
         self.ask(Method::POST, path, body.into()).await
     }
 
@@ -68,24 +70,36 @@ impl Client {
         utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
     }
 
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ClientError> {
+    async fn ask<T: DeserializeOwned>(
+        &self, method: Method, path: &str, body: Bytes,
+    ) -> Result<T, ClientError> {
         let bytes = read(self.send(method, path, body).await?).await?;
         serde_json::from_slice(&bytes).map_err(broken)
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, ClientError> {
         let connected = UnixStream::connect(&self.socket).await;
-        let stream = connected.map_err(|source| ClientError::NoHall { socket: self.socket.clone(), source })?;
+        let stream =
+            connected.map_err(|source| ClientError::NoHall { socket: self.socket.clone(), source })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         tokio::spawn(connection);
-        let request = Request::builder().method(method).uri(path).header(HOST, "guild-hall").header(CONTENT_TYPE, "application/json");
-        let response = sender.send_request(request.body(Full::new(body)).map_err(broken)?).await.map_err(broken)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "guild-hall")
+            .header(CONTENT_TYPE, "application/json");
+        let response =
+            sender.send_request(request.body(Full::new(body)).map_err(broken)?).await.map_err(broken)?;
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status();
         let body = read(response).await?;
-        let unreadable = || Problem { title: String::new(), status: status.as_u16(), detail: format!("the hall answered {status}") };
+        let unreadable = || Problem {
+            title: String::new(),
+            status: status.as_u16(),
+            detail: format!("the hall answered {status}"),
+        };
         Err(ClientError::Problem(serde_json::from_slice(&body).unwrap_or_else(|_| unreadable())))
     }
 }

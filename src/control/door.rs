@@ -66,8 +66,13 @@ impl Listener for Door {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => match stream.peer_cred() {
-                    Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::getuid().as_raw() => return (stream, ()),
-                    Ok(peer) => tracing::warn!("refused a connection of user {}: the socket is for its owner alone", peer.uid()),
+                    Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::getuid().as_raw() => {
+                        return (stream, ());
+                    }
+                    Ok(peer) => tracing::warn!(
+                        "refused a connection of user {}: the socket is for its owner alone",
+                        peer.uid()
+                    ),
                     Err(error) => tracing::debug!("refused a connection of an unknown user: {error}"),
                 },
                 // Out of descriptors, most likely: others must be closed first.

@@ -59,7 +59,9 @@ impl Follower {
                     self.sent = Some(change.generation);
                     return match &change.entry {
                         Some(entry) => event("member", change.generation, entry),
-                        None => event("member", change.generation, &Removed { name: &change.key, removed: true }),
+                        None => {
+                            event("member", change.generation, &Removed { name: &change.key, removed: true })
+                        }
                     };
                 }
                 // It reads too slowly to be told everything: it gets the whole roster again.

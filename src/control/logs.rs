@@ -35,8 +35,7 @@ fn some_lines() -> usize {
 }
 
 pub(super) async fn read(
-    State(hall): State<Hall>,
-    name: Result<Path<String>, PathRejection>,
+    State(hall): State<Hall>, name: Result<Path<String>, PathRejection>,
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Path(name) = name?;
@@ -55,7 +54,9 @@ pub(super) async fn read(
     }
     let end = std::fs::metadata(&path).map_or(0, |meta| meta.len());
     let state = Following { path, at: end, first: Some(text) };
-    let pieces = stream::unfold(state, async |mut following| Some((Ok::<_, io::Error>(following.next().await), following)));
+    let pieces = stream::unfold(state, async |mut following| {
+        Some((Ok::<_, io::Error>(following.next().await), following))
+    });
     Ok((kind, Body::from_stream(pieces)).into_response())
 }
 
@@ -93,10 +94,14 @@ fn read_from(path: &std::path::Path, at: u64) -> io::Result<(Vec<u8>, u64)> {
     Ok((piece, from + read as u64))
 }
 
-async fn blocking<T: Send + 'static>(read: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Problem> {
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Problem> {
     let read = tokio::task::spawn_blocking(read).await.unwrap_or_else(|panic| Err(io::Error::other(panic)));
     read.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Problem::new(StatusCode::NOT_FOUND, "it has no log yet: it was never launched"),
+        io::ErrorKind::NotFound => {
+            Problem::new(StatusCode::NOT_FOUND, "it has no log yet: it was never launched")
+        }
         _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot read its log: {error}")),
     })
 }

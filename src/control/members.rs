@@ -17,7 +17,9 @@ pub(super) async fn roster(State(hall): State<Hall>) -> Response {
     json(&*hall.roster())
 }
 
-pub(super) async fn entry(State(hall): State<Hall>, name: Result<Path<String>, PathRejection>) -> Result<Response, Problem> {
+pub(super) async fn entry(
+    State(hall): State<Hall>, name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Problem> {
     let Path(name) = name?;
     let roster = hall.roster();
     roster.entry(&name).map(json).ok_or_else(|| Problem::no_such_member(&name))
@@ -39,8 +41,7 @@ fn yes() -> bool {
 }
 
 pub(super) async fn wish(
-    State(hall): State<Hall>,
-    path: Result<Path<(String, String)>, PathRejection>,
+    State(hall): State<Hall>, path: Result<Path<(String, String)>, PathRejection>,
     query: Result<Query<Waiting>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Path((name, wish)) = path?;
@@ -49,7 +50,12 @@ pub(super) async fn wish(
         "start" => Wish::Start,
         "stop" => Wish::Stop,
         "restart" => Wish::Restart,
-        other => return Err(Problem::new(StatusCode::NOT_FOUND, format!("{other:?} cannot be asked of a member: it is start, stop or restart"))),
+        other => {
+            return Err(Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("{other:?} cannot be asked of a member: it is start, stop or restart"),
+            ));
+        }
     };
     let key = hall.wish(&name, wish).await?;
     if wait {
@@ -63,8 +69,10 @@ pub(super) async fn wish(
 /// The entry once nothing more happens by itself soon. The member's own timeouts bound the wait.
 async fn settled(hall: &Hall, name: &str) -> Result<Arc<Entry>, Problem> {
     let mut rosters = hall.watch();
-    let is_settled = |roster: &Arc<crate::model::Roster>| roster.entry(name).is_none_or(|entry| entry.settled);
-    let roster = rosters.wait_for(is_settled).await.map_err(|_| Problem::from(crate::lifecycle::Refusal::Closing))?;
+    let is_settled =
+        |roster: &Arc<crate::model::Roster>| roster.entry(name).is_none_or(|entry| entry.settled);
+    let roster =
+        rosters.wait_for(is_settled).await.map_err(|_| Problem::from(crate::lifecycle::Refusal::Closing))?;
     roster.entry(name).cloned().ok_or_else(|| Problem::no_such_member(name))
 }
 

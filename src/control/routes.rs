@@ -28,12 +28,21 @@ pub(super) fn router(hall: Hall) -> Router {
         .route("/api/tools/invoke", post(tools::original_invoke))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(members::ready))
-        .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], include_str!("openapi.json"))))
+        .route(
+            "/openapi.json",
+            get(async || ([(header::CONTENT_TYPE, "application/json")], include_str!("openapi.json"))),
+        )
         .fallback(async |method: Method, uri: Uri| {
-            Problem::new(StatusCode::NOT_FOUND, format!("there is no {method} {}; see /openapi.json", uri.path()))
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("there is no {method} {}; see /openapi.json", uri.path()),
+            )
         })
         .method_not_allowed_fallback(async |method: Method, uri: Uri| {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} cannot be asked with {method}; see /openapi.json", uri.path()))
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("{} cannot be asked with {method}; see /openapi.json", uri.path()),
+            )
         })
         .layer(DefaultBodyLimit::max(LARGEST_REQUEST))
         .with_state(hall)

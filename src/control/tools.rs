@@ -30,7 +30,13 @@ pub(super) async fn list(State(hall): State<Hall>) -> Response {
     let listed = named.iter().filter_map(|named| {
         let tool = named.tool()?;
         let (member, description) = (named.entry.name.as_str(), tool.description.as_str());
-        Some(Listed { name: &named.name, member, tool: &tool.name, description, input_schema: &tool.input_schema })
+        Some(Listed {
+            name: &named.name,
+            member,
+            tool: &tool.name,
+            description,
+            input_schema: &tool.input_schema,
+        })
     });
     json(&listed.collect::<Vec<_>>())
 }
@@ -57,7 +63,9 @@ struct Invocation<'a> {
     tool_input: Option<&'a RawValue>,
 }
 
-pub(super) async fn call(State(hall): State<Hall>, body: Result<Bytes, BytesRejection>) -> Result<Response, Problem> {
+pub(super) async fn call(
+    State(hall): State<Hall>, body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
     let body = body?;
     let call: Call = parse(&body)?;
     let patience = call.timeout_ms.map(Duration::from_millis);
@@ -68,7 +76,9 @@ pub(super) async fn call(State(hall): State<Hall>, body: Result<Bytes, BytesReje
 }
 
 /// As the original: every fault of the member or its state is a 500.
-pub(super) async fn original_invoke(State(hall): State<Hall>, body: Result<Bytes, BytesRejection>) -> Result<Response, Problem> {
+pub(super) async fn original_invoke(
+    State(hall): State<Hall>, body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Problem> {
     let body = body?;
     let call: Invocation = parse(&body)?;
     let invoked = invoke(&hall, &call.guild_member, &call.tool_name, call.tool_input, None).await;
@@ -81,7 +91,8 @@ pub(super) async fn original_invoke(State(hall): State<Hall>, body: Result<Bytes
 async fn invoke(
     hall: &Hall, member: &str, tool: &str, arguments: Option<&RawValue>, patience: Option<Duration>,
 ) -> Result<Response, Problem> {
-    let empty = RawValue::from_string("{}".into()).map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let empty = RawValue::from_string("{}".into())
+        .map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let arguments = arguments.unwrap_or(&empty);
     if !arguments.get().trim_start().starts_with('{') {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "the arguments must be a JSON object"));
@@ -92,5 +103,7 @@ async fn invoke(
 }
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("the request body cannot be read: {error}")))
+    serde_json::from_slice(body).map_err(|error| {
+        Problem::new(StatusCode::BAD_REQUEST, format!("the request body cannot be read: {error}"))
+    })
 }

@@ -61,14 +61,22 @@ impl<'a> Fields<'a> {
     /// `None`, with the fault noted, if the value is no object.
     pub(super) fn of(node: Node<'a>, path: &str, findings: &mut Findings) -> Option<Self> {
         let Value::Object(pairs) = node.value() else {
-            findings.fault(Some(node.place()), path, format!("is {}; it must be an object", node.described()));
+            findings.fault(
+                Some(node.place()),
+                path,
+                format!("is {}; it must be an object", node.described()),
+            );
             return None;
         };
         let mut left: Vec<(Key, Node)> = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
             if left.iter().any(|(earlier, _)| earlier.text == key.text) {
                 let name = join(path, &key.text);
-                findings.fault(Some(node.place_of_key(&key, &value)), &name, "stands here a second time; remove one of the two");
+                findings.fault(
+                    Some(node.place_of_key(&key, &value)),
+                    &name,
+                    "stands here a second time; remove one of the two",
+                );
             } else {
                 left.push((key, value));
             }
@@ -84,11 +92,14 @@ impl<'a> Fields<'a> {
     }
 
     /// A field that must be there; `example` is what it could look like.
-    pub(super) fn need(&mut self, name: &'static str, example: &str, findings: &mut Findings) -> Option<Field<'a>> {
+    pub(super) fn need(
+        &mut self, name: &'static str, example: &str, findings: &mut Findings,
+    ) -> Option<Field<'a>> {
         let field = self.take(name);
         if field.is_none() {
             let full = join(&self.path, name);
-            let near = self.nearest(name).map(|key| format!(" (did you mean it by {key:?}?)")).unwrap_or_default();
+            let near =
+                self.nearest(name).map(|key| format!(" (did you mean it by {key:?}?)")).unwrap_or_default();
             let message = format!("is missing in the object that begins here; add {name:?}: {example}{near}");
             findings.fault(Some(self.node.place()), &full, message);
         }
@@ -102,7 +113,11 @@ impl<'a> Fields<'a> {
         let field = self.need(name, example, findings)?;
         let text = field.text(findings)?;
         if text.trim().is_empty() {
-            findings.fault(Some(field.node.place()), &field.name, format!("is empty; it must say something, as in {example}"));
+            findings.fault(
+                Some(field.node.place()),
+                &field.name,
+                format!("is empty; it must say something, as in {example}"),
+            );
             return None;
         }
         Some((text, field.node.place()))
@@ -145,7 +160,11 @@ impl<'a> Fields<'a> {
 
 impl<'a> Field<'a> {
     pub(super) fn wrong(&self, right: &str, findings: &mut Findings) {
-        findings.fault(Some(self.node.place()), &self.name, format!("is {}; it must be {right}", self.node.described()));
+        findings.fault(
+            Some(self.node.place()),
+            &self.name,
+            format!("is {}; it must be {right}", self.node.described()),
+        );
     }
 
     pub(super) fn text(&self, findings: &mut Findings) -> Option<String> {

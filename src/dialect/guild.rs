@@ -34,13 +34,16 @@ pub(super) fn read(shown: &Path, dir: &Path, dir_name: &str, bytes: &[u8]) -> Re
 }
 
 /// `None` where something is missing; the faults say what.
-fn manifest(top: Node, dir: &Path, dir_name: &str, bytes: &[u8], findings: &mut Findings) -> Option<Manifest> {
+fn manifest(
+    top: Node, dir: &Path, dir_name: &str, bytes: &[u8], findings: &mut Findings,
+) -> Option<Manifest> {
     let mut fields = Fields::of(top, "", findings)?;
     let name = fields.need_text("name", "\"weather\"", findings);
     let display_name = fields.need_text("displayName", "\"Weather\"", findings);
     let description = fields.need_text("description", "\"What it does\"", findings);
     let version = fields.need_text("version", "\"0.1.0\"", findings);
-    let transport = fields.need("transport", "\"http\"", findings).and_then(|field| transport(&field, findings));
+    let transport =
+        fields.need("transport", "\"http\"", findings).and_then(|field| transport(&field, findings));
     let restart = fields.take("restart").map(|field| restart_policy(&field, findings));
     let start_timeout = fields.millis("startTimeoutMs", START_TIMEOUT, 1, LONGEST, findings);
     let call_timeout = fields.millis("callTimeoutMs", CALL_TIMEOUT, 1, LONGEST, findings);
@@ -56,11 +59,16 @@ fn manifest(top: Node, dir: &Path, dir_name: &str, bytes: &[u8], findings: &mut 
     let (name, name_place) = name?;
     let (version, version_place) = version?;
     if name != dir_name {
-        let message = format!("is {name:?}, but the directory is called {dir_name:?}, and that is the member's name");
+        let message =
+            format!("is {name:?}, but the directory is called {dir_name:?}, and that is the member's name");
         findings.warn(name_place, "name", message);
     }
     if !is_semantic(&version) {
-        findings.warn(version_place, "version", format!("is {version:?}, which is not a semantic version like 1.2.3"));
+        findings.warn(
+            version_place,
+            "version",
+            format!("is {version:?}, which is not a semantic version like 1.2.3"),
+        );
     }
     let (command, args, env) = mcp?;
     Some(Manifest {
@@ -92,7 +100,9 @@ fn manifest(top: Node, dir: &Path, dir_name: &str, bytes: &[u8], findings: &mut 
 fn launch(mcp: &Field, findings: &mut Findings) -> Option<(String, Vec<String>, Vec<(String, String)>)> {
     let mut fields = Fields::of(mcp.node, &mcp.name, findings)?;
     let command = fields.need_text("command", "\"node\"", findings);
-    let args = fields.need("args", "[\"server.js\", \"--port\", \"${PORT}\"]", findings).and_then(|field| field.texts(findings));
+    let args = fields
+        .need("args", "[\"server.js\", \"--port\", \"${PORT}\"]", findings)
+        .and_then(|field| field.texts(findings));
     let env = fields.take("env").map(|field| field.environment(findings)).unwrap_or_default();
     fields.warn_of_the_rest(findings);
     Some((command?.0, args?, env))
@@ -103,8 +113,11 @@ fn transport(field: &Field, findings: &mut Findings) -> Option<Transport> {
 }
 
 fn restart_policy(field: &Field, findings: &mut Findings) -> Option<RestartPolicy> {
-    let words =
-        [("on-failure", RestartPolicy::OnFailure), ("always", RestartPolicy::Always), ("never", RestartPolicy::Never)];
+    let words = [
+        ("on-failure", RestartPolicy::OnFailure),
+        ("always", RestartPolicy::Always),
+        ("never", RestartPolicy::Never),
+    ];
     field.one_of(&words, findings)
 }
 
@@ -122,7 +135,8 @@ fn url_path(field: &Field, findings: &mut Findings) -> Option<String> {
 fn is_semantic(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let numbers: Vec<&str> = core.split('.').collect();
-    numbers.len() == 3 && numbers.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    numbers.len() == 3
+        && numbers.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -153,24 +167,72 @@ mod tests {
         assert_eq!(manifest.env, [("B".into(), "1".into()), ("A".into(), "${PORT}".into())]);
         assert_eq!((manifest.path.as_str(), manifest.start_timeout), ("/mcp", START_TIMEOUT));
         assert!(manifest.warnings.is_empty(), "{:?}", manifest.warnings);
-        assert_eq!(read_text(&format!("\u{feff}{GOOD}")).unwrap().name, "weather", "a byte order mark is no fault");
+        assert_eq!(
+            read_text(&format!("\u{feff}{GOOD}")).unwrap().name,
+            "weather",
+            "a byte order mark is no fault"
+        );
     }
 
     #[test]
     fn a_fault_names_place_field_what_stands_there_and_what_would_be_right() {
         let cases = [
-            (r#""name": "weather", "#, "", "m/guild-member.json:1:1: name: is missing in the object that begins here; add \"name\": \"weather\""),
-            (r#""name": "weather""#, r#""Name": "weather""#, "m/guild-member.json:1:1: name: is missing in the object that begins here; add \"name\": \"weather\" (did you mean it by \"Name\"?)"),
+            (
+                r#""name": "weather", "#,
+                "",
+                "m/guild-member.json:1:1: name: is missing in the object that begins here; add \"name\": \"weather\"",
+            ),
+            (
+                r#""name": "weather""#,
+                r#""Name": "weather""#,
+                "m/guild-member.json:1:1: name: is missing in the object that begins here; add \"name\": \"weather\" (did you mean it by \"Name\"?)",
+            ),
             (r#""0.1.0""#, "1", "m/guild-member.json:2:86: version: is the number 1; it must be a text"),
-            (r#""Weather""#, "\" \"", "m/guild-member.json:2:37: displayName: is empty; it must say something, as in \"Weather\""),
-            (r#""http""#, r#""sse""#, "m/guild-member.json:3:16: transport: is the text \"sse\"; it must be \"http\""),
-            (r#""server.js""#, "[]", "m/guild-member.json:4:39: mcp.args[0]: is a list of 0; it must be a text"),
-            (r#""command": "node", "#, "", "m/guild-member.json:4:10: mcp.command: is missing in the object that begins here; add \"command\": \"node\""),
-            (r#""B": "1""#, r#""B": true"#, "m/guild-member.json:4:77: mcp.env.B: is true; it must be a text"),
-            (r#""A": "#, r#""A=B": "#, "m/guild-member.json:4:82: mcp.env.\"A=B\": \"A=B\" cannot be the name of an environment variable"),
-            (r#""mcp": {"#, r#""restart": "often", "mcp": {"#, "m/guild-member.json:4:14: restart: is the text \"often\"; it must be \"on-failure\" or \"always\" or \"never\""),
-            (r#""mcp": {"#, r#""stopTimeoutMs": -1, "mcp": {"#, "m/guild-member.json:4:20: stopTimeoutMs: is the number -1; it must be a whole number of milliseconds between 0 and 3600000"),
-            (r#""http","#, r#""http","name":"again","#, "m/guild-member.json:3:23: name: stands here a second time; remove one of the two"),
+            (
+                r#""Weather""#,
+                "\" \"",
+                "m/guild-member.json:2:37: displayName: is empty; it must say something, as in \"Weather\"",
+            ),
+            (
+                r#""http""#,
+                r#""sse""#,
+                "m/guild-member.json:3:16: transport: is the text \"sse\"; it must be \"http\"",
+            ),
+            (
+                r#""server.js""#,
+                "[]",
+                "m/guild-member.json:4:39: mcp.args[0]: is a list of 0; it must be a text",
+            ),
+            (
+                r#""command": "node", "#,
+                "",
+                "m/guild-member.json:4:10: mcp.command: is missing in the object that begins here; add \"command\": \"node\"",
+            ),
+            (
+                r#""B": "1""#,
+                r#""B": true"#,
+                "m/guild-member.json:4:77: mcp.env.B: is true; it must be a text",
+            ),
+            (
+                r#""A": "#,
+                r#""A=B": "#,
+                "m/guild-member.json:4:82: mcp.env.\"A=B\": \"A=B\" cannot be the name of an environment variable",
+            ),
+            (
+                r#""mcp": {"#,
+                r#""restart": "often", "mcp": {"#,
+                "m/guild-member.json:4:14: restart: is the text \"often\"; it must be \"on-failure\" or \"always\" or \"never\"",
+            ),
+            (
+                r#""mcp": {"#,
+                r#""stopTimeoutMs": -1, "mcp": {"#,
+                "m/guild-member.json:4:20: stopTimeoutMs: is the number -1; it must be a whole number of milliseconds between 0 and 3600000",
+            ),
+            (
+                r#""http","#,
+                r#""http","name":"again","#,
+                "m/guild-member.json:3:23: name: stands here a second time; remove one of the two",
+            ),
         ];
         for (from, to, fault) in cases {
             assert_eq!(faults(from, to), [fault]);
@@ -179,7 +241,10 @@ mod tests {
 
     #[test]
     fn all_faults_are_told_at_once() {
-        let all = faults(r#""displayName": "Weather", "description": "Tells it", "version": "0.1.0","#, r#""version": 1,"#);
+        let all = faults(
+            r#""displayName": "Weather", "description": "Tells it", "version": "0.1.0","#,
+            r#""version": 1,"#,
+        );
         assert_eq!(all.len(), 3, "{all:?}");
     }
 
@@ -195,14 +260,25 @@ mod tests {
             assert!(found.len() == 1 && found[0].starts_with(fault.trim_end_matches('0')), "{found:?}");
         }
         assert!(read_text("").unwrap_err().to_string().contains("the file is empty"));
-        assert!(read_text(&"[".repeat(70)).unwrap_err().to_string().starts_with("m/guild-member.json:1:65: values are nested"));
-        assert!(read_text("[]").unwrap_err().to_string().contains("1:1: is a list of 0; it must be an object"));
+        assert!(
+            read_text(&"[".repeat(70))
+                .unwrap_err()
+                .to_string()
+                .starts_with("m/guild-member.json:1:65: values are nested")
+        );
+        assert!(
+            read_text("[]").unwrap_err().to_string().contains("1:1: is a list of 0; it must be an object")
+        );
     }
 
     #[test]
     fn what_is_odd_but_works_is_a_warning() {
-        let text = GOOD.replace("0.1.0", "1").replace("\"weather\"", "\"wether\"").replace("\"transport\"", "\"colour\": 1, \"watchh\": [], \"transport\"");
-        let warnings: Vec<String> = read_text(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+        let text = GOOD
+            .replace("0.1.0", "1")
+            .replace("\"weather\"", "\"wether\"")
+            .replace("\"transport\"", "\"colour\": 1, \"watchh\": [], \"transport\"");
+        let warnings: Vec<String> =
+            read_text(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
         assert_eq!(warnings.len(), 4, "{warnings:?}");
         assert!(warnings.iter().any(|warning| warning.contains("did you mean \"watch\"?")), "{warnings:?}");
     }

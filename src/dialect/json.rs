@@ -53,7 +53,10 @@ impl<'a> Document<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Node<'a>, SyntaxFault> {
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            SyntaxFault { place: Some(place_after(&valid)), message: "is not UTF-8 here: save the file as UTF-8".into() }
+            SyntaxFault {
+                place: Some(place_after(&valid)),
+                message: "is not UTF-8 here: save the file as UTF-8".into(),
+            }
         })?;
         if let Some(rest) = text.strip_prefix('\u{feff}') {
             return Self::parse(rest.as_bytes());
@@ -165,7 +168,10 @@ fn syntax_fault(text: &str, error: &serde_json::Error) -> SyntaxFault {
         _ if message.contains("trailing comma") => " (JSON allows no comma before a closing bracket)",
         _ => "",
     };
-    SyntaxFault { place: Some(Place { line: error.line(), column: column.max(1) }), message: format!("{message}{found}{hint}") }
+    SyntaxFault {
+        place: Some(Place { line: error.line(), column: column.max(1) }),
+        message: format!("{message}{found}{hint}"),
+    }
 }
 
 /// The first bracket that opens one level too many.

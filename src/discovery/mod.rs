@@ -39,7 +39,14 @@ pub fn discover(members: &Path) -> Result<Found, DiscoveryError> {
     let failed = |source| DiscoveryError::new(members, source);
     let root = fs::canonicalize(members).map_err(failed)?;
     let entries = read_dir(&root).map_err(failed)?;
-    let mut walk = Walk { members, root, found: Found::new(), stems: HashSet::new(), links: Vec::new(), seen: BTreeSet::new() };
+    let mut walk = Walk {
+        members,
+        root,
+        found: Found::new(),
+        stems: HashSet::new(),
+        links: Vec::new(),
+        seen: BTreeSet::new(),
+    };
     for entry in entries {
         walk.first_level(entry);
     }
@@ -59,7 +66,8 @@ pub fn read_manifest(shown: &Path) -> Result<Manifest, Rejection> {
     let refused = |message: String| Diagnosis { file: shown.into(), place: None, field: None, message };
     let bytes = read_bounded(shown).map_err(|error| refused(format!("cannot be read: {error}")))?;
     let parent = shown.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = fs::canonicalize(parent).map_err(|error| refused(format!("its directory cannot be resolved: {error}")))?;
+    let dir = fs::canonicalize(parent)
+        .map_err(|error| refused(format!("its directory cannot be resolved: {error}")))?;
     let shown_name = parent.file_name().or(dir.file_name()).unwrap_or_default();
     dialect::read(shown, &dir, &shown_name.to_string_lossy(), &bytes)
 }
@@ -98,7 +106,9 @@ impl Walk<'_> {
 
     /// The members of a collection. An empty directory, or one that holds no manifest, is nothing.
     fn collection(&mut self, path: &Path) {
-        let Some(collection) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else { return };
+        let Some(collection) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+            return;
+        };
         match read_dir(path) {
             Ok(candidates) => {
                 for candidate in candidates {
@@ -127,7 +137,10 @@ impl Walk<'_> {
                 continue;
             }
             if !target.starts_with(&self.root) {
-                let message = format!("is a link out of the members directory, to {}; it is not followed: move the plugin here", target.display());
+                let message = format!(
+                    "is a link out of the members directory, to {}; it is not followed: move the plugin here",
+                    target.display()
+                );
                 self.reject(&key, &candidate.path, message);
                 continue;
             }
@@ -172,11 +185,15 @@ impl Walk<'_> {
         let (key, paper) = match MemberKey::parse(text) {
             Ok(key) if self.stems.insert(key.file_stem()) => (Ok(key), read.map(Arc::new)),
             Ok(key) => {
-                let message = format!("\"{key}\" and another member would both use the file name {:?} in the run directory; rename one", key.file_stem());
+                let message = format!(
+                    "\"{key}\" and another member would both use the file name {:?} in the run directory; rename one",
+                    key.file_stem()
+                );
                 (Ok(key), Err(refused(message).into()))
             }
             Err(error) => {
-                let printable: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(60).collect();
+                let printable: String =
+                    text.chars().map(|c| if c.is_control() { '?' } else { c }).take(60).collect();
                 let message = format!("cannot be a member: {error}");
                 (MemberKey::parse(&printable), Err(refused(message).into()))
             }

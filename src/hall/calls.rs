@@ -55,7 +55,9 @@ struct Params<'a> {
 impl Hall {
     /// Calls a tool once. Whatever goes wrong, the call is not sent a second time.
     /// `patience` overrides the member's own call timeout.
-    pub async fn call(&self, member: &str, tool: &str, arguments: &RawValue, patience: Option<Duration>) -> CallOutcome {
+    pub async fn call(
+        &self, member: &str, tool: &str, arguments: &RawValue, patience: Option<Duration>,
+    ) -> CallOutcome {
         let roster = self.roster();
         let entry = roster.entry(member).ok_or_else(|| CallError::NoSuchMember(member.into()))?;
         let not_connected = || {
@@ -66,10 +68,14 @@ impl Hall {
             return Err(not_connected());
         }
         if !entry.tools.iter().any(|known| known.name == tool) {
-            let has = entry.tools.iter().take(50).map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
+            let has =
+                entry.tools.iter().take(50).map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(CallError::NoSuchTool { member: member.into(), tool: tool.into(), has });
         }
-        let (instance, link) = entry.instance.and_then(|instance| Some((instance, self.links.get(instance)?))).ok_or_else(not_connected)?;
+        let (instance, link) = entry
+            .instance
+            .and_then(|instance| Some((instance, self.links.get(instance)?)))
+            .ok_or_else(not_connected)?;
         let patience = patience.unwrap_or(entry.call_timeout);
         let answer = link.request("tools/call", Params { name: tool, arguments }, patience).await;
         answer.map_err(|error| {
@@ -89,7 +95,11 @@ impl Hall {
 /// Something that a healthy member does not do. A slow call is a reason to look, no more.
 fn is_evidence(error: &LinkError) -> bool {
     match error {
-        LinkError::Connect(_) | LinkError::Broken(_) | LinkError::TimedOut(_) | LinkError::Http { .. } | LinkError::NotMcp(_) => true,
+        LinkError::Connect(_)
+        | LinkError::Broken(_)
+        | LinkError::TimedOut(_)
+        | LinkError::Http { .. }
+        | LinkError::NotMcp(_) => true,
         LinkError::TooLarge | LinkError::Rpc(_) => false,
     }
 }

@@ -175,7 +175,12 @@ impl Keeper {
     fn probing(&self) -> impl Future<Output = ()> + use<> {
         let greeter = self.greeter();
         async move {
-            let late = || Err(Failure::new(format!("does not answer: no answer to tools/list within {} s", PROBE.as_secs())));
+            let late = || {
+                Err(Failure::new(format!(
+                    "does not answer: no answer to tools/list within {} s",
+                    PROBE.as_secs()
+                )))
+            };
             let probed = timeout(PROBE, greeter.probe()).await.unwrap_or_else(|_| late());
             greeter.tell(Report::Probed(probed)).await;
         }
@@ -208,7 +213,8 @@ struct Greeter {
 impl Greeter {
     /// Shakes hands; calls go over the session that it makes.
     async fn greet(&self, tell: impl FnMut(Obstacle)) -> Result<Handshake, Failure> {
-        let link = Link::new(self.port, &self.path, self.dial.clone()).map_err(|error| Failure::new(error.to_string()))?;
+        let link = Link::new(self.port, &self.path, self.dial.clone())
+            .map_err(|error| Failure::new(error.to_string()))?;
         let handshake = greet(&link, tell).await?;
         // The connection goes with the handshake: most members wait long for their first call.
         self.links.insert(self.instance, link.anew().into());
@@ -218,7 +224,9 @@ impl Greeter {
     async fn probe(&self) -> Result<Handshake, Failure> {
         let link = self.links.get(self.instance).ok_or_else(|| Failure::new("it is not linked"))?;
         match list_tools(&link, PROBE).await {
-            Ok(tools) => Ok(Handshake { protocol_version: link.protocol_version().unwrap_or_default().into(), tools }),
+            Ok(tools) => {
+                Ok(Handshake { protocol_version: link.protocol_version().unwrap_or_default().into(), tools })
+            }
             // Its session may have ended while it lives.
             Err(LinkError::Http { .. }) => self.greet(|_| {}).await,
             Err(error) => Err(Failure::new(format!("does not answer: {error}"))),

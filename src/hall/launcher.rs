@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use super::Message;
 use super::calls::Links;
 use super::keeper::{Keeper, Life};
 use super::run_dir::RunDir;
 use super::sweeper::Sweeper;
-use super::Message;
 use crate::lifecycle::Report;
 use crate::mcp::Dial;
 use crate::model::{Failure, Instance, Manifest, MemberKey, Port};
 use crate::process::{
-    Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree, can_be_bound,
-    clean_environment, registry,
+    Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree,
+    can_be_bound, clean_environment, registry,
 };
 
 /// What every launch needs.
@@ -36,13 +36,17 @@ pub(super) struct Launcher {
 
 impl Launcher {
     /// Launches a member on a task of its own, which tells the loop what became of it.
-    pub(super) fn launch(self: Arc<Self>, key: MemberKey, instance: Instance, port: Port, manifest: Arc<Manifest>) {
+    pub(super) fn launch(
+        self: Arc<Self>, key: MemberKey, instance: Instance, port: Port, manifest: Arc<Manifest>,
+    ) {
         tokio::spawn(async move {
             let launcher = self.clone();
             let member = key.clone();
-            let starting = tokio::task::spawn_blocking(move || launcher.start(&member, instance, port, &manifest));
+            let starting =
+                tokio::task::spawn_blocking(move || launcher.start(&member, instance, port, &manifest));
             let started = starting.await.unwrap_or_else(|panic| {
-                let what = format!("the hall failed to launch it, which is a fault of the hall itself: {panic}");
+                let what =
+                    format!("the hall failed to launch it, which is a fault of the hall itself: {panic}");
                 Err(Report::SpawnFailed(Failure::new(what)))
             });
             // The loop is gone only when the hall is.
@@ -59,12 +63,18 @@ impl Launcher {
     }
 
     /// Blocks on the disk and on `exec`.
-    fn start(self: Arc<Self>, key: &MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>) -> Result<Keeper, Report> {
+    fn start(
+        self: Arc<Self>, key: &MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>,
+    ) -> Result<Keeper, Report> {
         if !can_be_bound(port) {
             return Err(Report::PortBusy);
         }
         let failed = |error: &dyn std::fmt::Display| Report::SpawnFailed(Failure::new(error.to_string()));
-        let base = if self.clean_env { clean_environment(&self.environment, &manifest.inherit_env) } else { self.environment.clone() };
+        let base = if self.clean_env {
+            clean_environment(&self.environment, &manifest.inherit_env)
+        } else {
+            self.environment.clone()
+        };
         let command = Command::new(manifest, port, instance, base, &self.binary);
         let tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());
         let mut pid_file = PidFile {
@@ -80,7 +90,9 @@ impl Launcher {
         let begun = self.pid_files.begin(key, &pid_file).map_err(|error| failed(&error)).and_then(|draft| {
             let (log, output) = LogFile::open(self.run_dir.log(key)).map_err(|error| failed(&error))?;
             let _birth = registry().birth();
-            let spawned = command.spawn(output.as_fd(), tree.cgroup_dir().as_ref().map(AsFd::as_fd)).map_err(|error| failed(&error))?;
+            let spawned = command
+                .spawn(output.as_fd(), tree.cgroup_dir().as_ref().map(AsFd::as_fd))
+                .map_err(|error| failed(&error))?;
             registry().add(spawned.pid);
             Ok((draft, log, spawned))
         });
@@ -96,13 +108,24 @@ impl Launcher {
         if let Err(error) = draft.complete(&pid_file) {
             tracing::warn!(member = %key, "after a crash of the hall its process is found by a sweep only: {error}");
         }
-        let leader = Leader::new(spawned).map_err(|error| failed(&format!("cannot watch its process: {error}")))?;
+        let leader =
+            Leader::new(spawned).map_err(|error| failed(&format!("cannot watch its process: {error}")))?;
         let tree = Arc::new(tree);
         let dialer = Dialer::new(port, leader.pid(), tree.clone(), self.own_ports);
         let dial: Dial = Arc::new(move || {
             let dialer = dialer.clone();
             Box::pin(async move { dialer.dial().await })
         });
-        Ok(Keeper { key: key.clone(), instance, manifest: manifest.clone(), leader, tree, log, dial, port, launcher: self })
+        Ok(Keeper {
+            key: key.clone(),
+            instance,
+            manifest: manifest.clone(),
+            leader,
+            tree,
+            log,
+            dial,
+            port,
+            launcher: self,
+        })
     }
 }

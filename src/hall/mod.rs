@@ -20,7 +20,9 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::discovery::{DiscoveryError, discover};
 use crate::lifecycle::{Guild, Refusal, Report, Settings, Wish};
-use crate::model::{Changes, Entry, Found, HallFacts, Instance, MemberKey, PhaseName, Pid, PortRange, Roster, Timestamp};
+use crate::model::{
+    Changes, Entry, Found, HallFacts, Instance, MemberKey, PhaseName, Pid, PortRange, Roster, Timestamp,
+};
 use crate::process::{Cgroups, OwnPorts, PidFiles, cap_logs, hall_environment};
 
 pub use calls::{CallError, CallOutcome};
@@ -119,7 +121,11 @@ impl Hall {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let launches_at_once = cores * LAUNCHES_PER_CORE;
         let guild = Guild::new(Settings { ports: settings.ports, launches_at_once, epoch: started_at, seed });
-        let facts = HallFacts { version: env!("CARGO_PKG_VERSION").into(), pid: Pid(std::process::id().cast_signed()), started_at };
+        let facts = HallFacts {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: Pid(std::process::id().cast_signed()),
+            started_at,
+        };
 
         let (inbox, messages) = mpsc::channel(INBOX);
         let (changes, _) = broadcast::channel(BEHIND);
@@ -139,7 +145,15 @@ impl Hall {
             binary: std::env::current_exe().unwrap_or_else(|_| "guild-hall".into()),
         };
         let turn = Turn::new(guild, launcher, publisher, messages);
-        let hall = Self { inbox, roster, changes, links, ready, members: Arc::new(settings.members), run_dir: run_dir.clone() };
+        let hall = Self {
+            inbox,
+            roster,
+            changes,
+            links,
+            ready,
+            members: Arc::new(settings.members),
+            run_dir: run_dir.clone(),
+        };
         let capping = tokio::spawn(log_caps(run_dir.logs()));
         let running = async move {
             let outcome = turn.run(found).await;

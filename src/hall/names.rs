@@ -40,8 +40,15 @@ pub fn named_tools(roster: &Roster) -> Vec<NamedTool> {
                 continue;
             }
             let whole = format!("{}__{}", entry.name, tool.name);
-            let plain: String = whole.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' }).collect();
-            let name = if plain.len() <= LONGEST && !taken.contains(&plain) { plain } else { hashed(&plain, &whole) };
+            let plain: String = whole
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' })
+                .collect();
+            let name = if plain.len() <= LONGEST && !taken.contains(&plain) {
+                plain
+            } else {
+                hashed(&plain, &whole)
+            };
             if taken.insert(name.clone()) {
                 named.push(NamedTool { name, entry: entry.clone(), index });
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
 
-use crate::process::{Cgroups, PidFiles, sweep};
+use crate::process::{Cgroups, Identity, PidFiles, sweep};
 
 /// How long leftovers may take to die before the hall starts all the same.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -19,7 +19,7 @@ pub(super) fn end(pid_files: &PidFiles, cgroups: Option<&Cgroups>) -> usize {
     }
     let mut ended = 0;
     for (_, file) in &files {
-        if let Some(pidfd) = file.identity.as_ref().and_then(|identity| identity.open()) {
+        if let Some(pidfd) = file.identity.as_ref().and_then(Identity::open) {
             // Of this boot, of this start time, under this handle: it is the one that was launched.
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
             ended += 1;

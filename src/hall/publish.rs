@@ -46,7 +46,13 @@ impl Publisher {
                 tracing::info!(member = %key, from = name(transition.from), to = name(transition.to), why = transition.why, "phase");
             }
             self.generation += 1;
-            changes.push(Change { generation: self.generation, key, from: transition.from, entry, why: transition.why });
+            changes.push(Change {
+                generation: self.generation,
+                key,
+                from: transition.from,
+                entry,
+                why: transition.why,
+            });
         }
         if changes.is_empty() && !self.roster.borrow().members.is_empty() {
             return;
@@ -55,7 +61,11 @@ impl Publisher {
         if !self.ready.load(Ordering::Relaxed) && members.iter().all(|entry| entry.settled) {
             self.ready.store(true, Ordering::Relaxed);
         }
-        self.roster.send_replace(Arc::new(Roster { generation: self.generation, hall: self.facts.clone(), members }));
+        self.roster.send_replace(Arc::new(Roster {
+            generation: self.generation,
+            hall: self.facts.clone(),
+            members,
+        }));
         for change in changes {
             // Nobody may be following.
             let _ = self.changes.send(change);

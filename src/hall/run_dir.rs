@@ -34,7 +34,11 @@ impl RunDir {
         let path = fs::canonicalize(path).map_err(unusable)?;
         fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(unusable)?;
         let mut lock = OpenOptions::new()
-            .read(true).write(true).create(true).truncate(false).mode(0o600)
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
             .open(path.join("lock"))
             .map_err(unusable)?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {

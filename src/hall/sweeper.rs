@@ -27,7 +27,13 @@ impl Sweeper {
             let mut batch = Vec::new();
             while questions.recv_many(&mut batch, WAITING).await > 0 {
                 let walk = tokio::task::spawn_blocking({
-                    let of = |kill| batch.iter().filter(|question: &&Question| question.kill == kill).map(|question| question.instance).collect();
+                    let of = |kill| {
+                        batch
+                            .iter()
+                            .filter(|question: &&Question| question.kill == kill)
+                            .map(|question| question.instance)
+                            .collect()
+                    };
                     let (kill, look): (HashSet<Instance>, HashSet<Instance>) = (of(true), of(false));
                     move || &sweep(&kill, true) | &sweep(&look, false)
                 });

@@ -11,7 +11,7 @@ use super::keeper::{Errand, Life};
 use super::launcher::Launcher;
 use super::publish::Publisher;
 use crate::lifecycle::{Action, Guild, Order, Report};
-use crate::model::{Found, Instance, Moment};
+use crate::model::{Found, Instance, MemberKey, Moment};
 use crate::process::{Cgroups, reap_orphans};
 
 /// Messages that are taken before the roster is published once.
@@ -42,8 +42,19 @@ enum Closing {
 }
 
 impl Turn {
-    pub(super) fn new(guild: Guild, launcher: Launcher, publisher: Publisher, messages: mpsc::Receiver<Message>) -> Self {
-        Self { guild, launcher: launcher.into(), publisher, messages, lives: HashMap::new(), started: Instant::now(), answers: Vec::new(), closing: None }
+    pub(super) fn new(
+        guild: Guild, launcher: Launcher, publisher: Publisher, messages: mpsc::Receiver<Message>,
+    ) -> Self {
+        Self {
+            guild,
+            launcher: launcher.into(),
+            publisher,
+            messages,
+            lives: HashMap::new(),
+            started: Instant::now(),
+            answers: Vec::new(),
+            closing: None,
+        }
     }
 
     /// Runs until a shutdown is complete; an error names what could not be ended.
@@ -113,7 +124,9 @@ impl Turn {
     fn follow_up(&mut self) {
         for Action { key, instance, order } in self.guild.take_actions() {
             match order {
-                Order::Launch { port, manifest } => self.launcher.clone().launch(key, instance, port, manifest),
+                Order::Launch { port, manifest } => {
+                    self.launcher.clone().launch(key, instance, port, manifest);
+                }
                 Order::Greet { .. } => self.send(instance, Errand::Greet),
                 Order::Probe => self.send(instance, Errand::Probe),
                 Order::Terminate => self.send(instance, Errand::Terminate),
@@ -141,8 +154,11 @@ impl Turn {
             }
             Closing::GiveUpAt(at) if at <= Instant::now() => {
                 let left = self.guild.keys().filter(|key| self.guild.instance(key).is_some());
-                let names: Vec<&str> = left.map(|key| key.as_str()).collect();
-                return Err(format!("these members could not be ended, not even by SIGKILL: {}", names.join(", ")));
+                let names: Vec<&str> = left.map(MemberKey::as_str).collect();
+                return Err(format!(
+                    "these members could not be ended, not even by SIGKILL: {}",
+                    names.join(", ")
+                ));
             }
             _ => {}
         }

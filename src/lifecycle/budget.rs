@@ -47,7 +47,9 @@ impl Budget {
         let delay = delay(self.streak);
         self.streak = self.streak.saturating_add(1);
         self.total = self.total.saturating_add(1);
-        Verdict::RestartIn(delay - delay.mul_f64(0.25 * (chance % 1024) as f64 / 1024.0))
+        Verdict::RestartIn(
+            delay.saturating_sub(delay / 4096 * u32::try_from(chance % 1024).unwrap_or_default()),
+        )
     }
 
     /// Told when the member stops being connected: a long life starts the count anew.

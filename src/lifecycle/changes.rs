@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::guild::Seat;
+use super::seat::Seat;
 use crate::model::{Changes, Found, MemberKey};
 
 /// Compares the members that are known with what stands in the directory now.
@@ -15,6 +15,10 @@ pub(super) fn compare(known: &BTreeMap<MemberKey, Seat>, found: &Found) -> Chang
             Some(_) => changes.changed.push(key.clone()),
         }
     }
-    changes.removed = known.iter().filter(|(key, seat)| !found.contains_key(key) && !seat.is_leaving()).map(|(key, _)| key.clone()).collect();
+    changes.removed = known
+        .iter()
+        .filter(|(key, seat)| !found.contains_key(key) && !seat.is_leaving())
+        .map(|(key, _)| key.clone())
+        .collect();
     changes
 }

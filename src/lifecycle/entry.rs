@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::guild::{Admitted, Seat};
 use super::phase::{Due, Phase};
+use super::seat::{Admitted, Seat};
 use crate::model::{Entry, LastExit, MemberKey, Moment, PhaseName, Rejection, Timestamp};
 
 /// `epoch` is the wall-clock time of [`Moment::ZERO`].
@@ -48,7 +48,9 @@ fn admitted(key: &MemberKey, member: &Admitted, wall: impl Fn(Moment) -> Timesta
     let Admitted { manifest, phase, .. } = member;
     let launch = phase.launch();
     let failure = phase.failure();
-    let complaint = member.complaint.as_ref().map(|rejection| format!("its manifest has become invalid: {rejection}; it runs on under the previous one"));
+    let complaint = member.complaint.as_ref().map(|rejection| {
+        format!("its manifest has become invalid: {rejection}; it runs on under the previous one")
+    });
     let obstacle = match phase {
         Phase::Greeting { obstacle, .. } => obstacle.clone(),
         _ => None,

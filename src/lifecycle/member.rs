@@ -30,7 +30,10 @@ pub enum Report {
     Suspected,
     Probed(Result<Handshake, Failure>),
     /// Its process, and all that the process left behind, are dead.
-    Ended { exit: Exit, stderr_tail: Arc<[String]> },
+    Ended {
+        exit: Exit,
+        stderr_tail: Arc<[String]>,
+    },
 }
 
 /// All that can happen to one member.
@@ -49,7 +52,9 @@ pub(super) enum Happening {
 pub(super) enum Next {
     Be(Phase),
     /// A place in the queue, with a clean slate of ports; until then the failure is shown.
-    Launch { after: Option<Failure> },
+    Launch {
+        after: Option<Failure>,
+    },
     /// The member exited with code 2: this port will not do, the next one at once.
     LaunchElsewhere,
     /// The port was found taken before the launch: not counted as an attempt.
@@ -86,9 +91,15 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         (P::Starting(_), Told(R::SpawnFailed(failure))) => (Next::Fail(failure), None),
 
         // ── A process becomes a member.
-        (P::Greeting { life, until, .. }, Told(R::Obstacle(what))) => be(P::Greeting { life, until, obstacle: Some(what) }),
-        (P::Greeting { life, .. }, Told(R::Greeted(handshake))) => connected(life, now, handshake.into(), now),
-        (P::Greeting { life, .. }, Told(R::HandshakeFailed(failure))) => terminate(life, Then::Fail(failure), now),
+        (P::Greeting { life, until, .. }, Told(R::Obstacle(what))) => {
+            be(P::Greeting { life, until, obstacle: Some(what) })
+        }
+        (P::Greeting { life, .. }, Told(R::Greeted(handshake))) => {
+            connected(life, now, handshake.into(), now)
+        }
+        (P::Greeting { life, .. }, Told(R::HandshakeFailed(failure))) => {
+            terminate(life, Then::Fail(failure), now)
+        }
         (P::Greeting { life, obstacle, .. }, Overdue) => {
             let failure = Failure::new(late_handshake(&life.launch, obstacle.as_deref()));
             terminate(life, Then::Fail(failure), now)
@@ -110,9 +121,10 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         (P::Connected { life, since, handshake, .. }, Told(R::Probed(Err(failure)))) => {
             unwell(life, since, handshake, failure, now)
         }
-        (P::Connected { life, since, .. } | P::Unwell { life, since, .. }, Told(R::Probed(Ok(handshake)))) => {
-            connected(life, since, handshake.into(), now)
-        }
+        (
+            P::Connected { life, since, .. } | P::Unwell { life, since, .. },
+            Told(R::Probed(Ok(handshake))),
+        ) => connected(life, since, handshake.into(), now),
 
         // ── Unwell: still probed, may come back, is not waited for without end.
         (P::Unwell { life, failure, until, .. }, Overdue) if until <= now => {
@@ -136,9 +148,10 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         (P::Waiting { failure, .. }, Overdue) => (Next::Launch { after: Some(failure) }, None),
 
         // ── Somebody wants it to run.
-        (P::Stopped(Rest::ExitedCleanly | Rest::Asked) | P::Failed(_) | P::Waiting { due: Due::At(_), .. }, Start) => {
-            (Next::Launch { after: None }, None)
-        }
+        (
+            P::Stopped(Rest::ExitedCleanly | Rest::Asked) | P::Failed(_) | P::Waiting { due: Due::At(_), .. },
+            Start,
+        ) => (Next::Launch { after: None }, None),
         (P::Stopping { launch, stage, .. }, Start) => be(P::Stopping { launch, stage, then: Then::Relaunch }),
 
         // ── Somebody wants it to end.
@@ -148,8 +161,12 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
             terminate(life, then, now)
         }
         (P::Stopping { launch, stage, .. }, Stop(then)) => be(P::Stopping { launch, stage, then }),
-        (P::Stopping { launch, stage: Stage::Unborn, then }, Told(R::Spawned(pid))) => terminate(Life { launch, pid }, then, now),
-        (P::Stopping { stage: Stage::Unborn, then, .. }, Told(R::SpawnFailed(_)) | Told(R::PortBusy)) => (afterwards(then), None),
+        (P::Stopping { launch, stage: Stage::Unborn, then }, Told(R::Spawned(pid))) => {
+            terminate(Life { launch, pid }, then, now)
+        }
+        (P::Stopping { stage: Stage::Unborn, then, .. }, Told(R::SpawnFailed(_)) | Told(R::PortBusy)) => {
+            (afterwards(then), None)
+        }
         (P::Stopping { launch, stage: Stage::Asked { pid, .. }, then }, Overdue | Kill) => {
             act(P::Stopping { launch, stage: Stage::Killed { pid }, then }, Act::Kill)
         }

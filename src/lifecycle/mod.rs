@@ -6,6 +6,7 @@
 //!
 //! Read `member.rs` first: it is the table of DESIGN "The life of a member".
 
+mod bookkeeping;
 mod budget;
 mod changes;
 mod entry;
@@ -15,6 +16,7 @@ mod member;
 mod phase;
 mod ports;
 mod random;
+mod seat;
 
 pub use guild::{Action, Guild, Order, Refusal, Settings, Transition, Wish};
 pub use member::{MOST_PORTS_TRIED, Report};

@@ -10,12 +10,35 @@ pub(super) enum Phase {
     /// A port is held, the launch is under way.
     Starting(Launch),
     /// The process lives and must have shaken hands at `until`.
-    Greeting { life: Life, until: Moment, obstacle: Option<String> },
-    Connected { life: Life, since: Moment, handshake: Arc<Handshake>, health: Health },
+    Greeting {
+        life: Life,
+        until: Moment,
+        obstacle: Option<String>,
+    },
+    Connected {
+        life: Life,
+        since: Moment,
+        handshake: Arc<Handshake>,
+        health: Health,
+    },
     /// The process lives and does not answer; at `until` it is given up.
-    Unwell { life: Life, since: Moment, handshake: Arc<Handshake>, failure: Failure, probe: Probe, until: Moment },
-    Waiting { failure: Failure, due: Due },
-    Stopping { launch: Launch, stage: Stage, then: Then },
+    Unwell {
+        life: Life,
+        since: Moment,
+        handshake: Arc<Handshake>,
+        failure: Failure,
+        probe: Probe,
+        until: Moment,
+    },
+    Waiting {
+        failure: Failure,
+        due: Due,
+    },
+    Stopping {
+        launch: Launch,
+        stage: Stage,
+        then: Then,
+    },
     Failed(Failure),
 }
 
@@ -106,7 +129,9 @@ impl Phase {
     pub(super) fn launch(&self) -> Option<&Launch> {
         match self {
             Self::Starting(launch) | Self::Stopping { launch, .. } => Some(launch),
-            Self::Greeting { life, .. } | Self::Connected { life, .. } | Self::Unwell { life, .. } => Some(&life.launch),
+            Self::Greeting { life, .. } | Self::Connected { life, .. } | Self::Unwell { life, .. } => {
+                Some(&life.launch)
+            }
             Self::Stopped(_) | Self::Waiting { .. } | Self::Failed(_) => None,
         }
     }
@@ -114,7 +139,9 @@ impl Phase {
     /// The process, once there is one.
     pub(super) fn pid(&self) -> Option<Pid> {
         match self {
-            Self::Greeting { life, .. } | Self::Connected { life, .. } | Self::Unwell { life, .. } => Some(life.pid),
+            Self::Greeting { life, .. } | Self::Connected { life, .. } | Self::Unwell { life, .. } => {
+                Some(life.pid)
+            }
             Self::Stopping { stage: Stage::Asked { pid, .. } | Stage::Killed { pid }, .. } => Some(*pid),
             _ => None,
         }
@@ -137,7 +164,9 @@ impl Phase {
 
     pub(super) fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => Some(failure),
+            Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => {
+                Some(failure)
+            }
             Self::Stopping { then: Then::Fail(failure), .. } => Some(failure),
             _ => None,
         }
@@ -184,7 +213,9 @@ impl Phase {
             Self::Stopping { then: Then::Rest, .. } => "asked to stop".into(),
             Self::Stopping { then: Then::Relaunch, .. } => "to be started again".into(),
             Self::Stopping { then: Then::Leave, .. } => "its directory is gone".into(),
-            Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => failure.what.clone(),
+            Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => {
+                failure.what.clone()
+            }
         }
     }
 }

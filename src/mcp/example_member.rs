@@ -48,12 +48,15 @@ impl ServerHandler for Example {
 
 /// Serves until SIGTERM. An error of kind `AddrInUse` is to become exit code 2.
 pub async fn serve_example(port: u16) -> io::Result<()> {
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
-    let service = StreamableHttpService::new(|| Ok(Example), Arc::new(NeverSessionManager::default()), config);
+    let config =
+        StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
+    let service =
+        StreamableHttpService::new(|| Ok(Example), Arc::new(NeverSessionManager::default()), config);
     let app = axum::Router::new().nest_service("/mcp", service);
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let serving = axum::serve(axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true))), app);
+    let serving =
+        axum::serve(axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true))), app);
     tokio::select! {
         served = serving => served,
         _ = terminate.recv() => Ok(()),

@@ -66,7 +66,10 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
         }
     };
     if !result.get().trim_start().starts_with('{') {
-        return Err(Failure::new(format!("its result of initialize is no object: {}", excerpt(result.get().as_bytes()))));
+        return Err(Failure::new(format!(
+            "its result of initialize is no object: {}",
+            excerpt(result.get().as_bytes())
+        )));
     }
     link.notify("notifications/initialized", NOTIFICATION).await;
     let protocol_version = protocol_version(&result).unwrap_or_else(|| PROTOCOL_VERSION.into());
@@ -76,7 +79,11 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
 
 async fn initialize(link: &Link) -> Result<Box<RawValue>, LinkError> {
     let client_info = ClientInfo { name: "guild-hall", version: env!("CARGO_PKG_VERSION") };
-    link.initialize(Initialize { protocol_version: PROTOCOL_VERSION, capabilities: Empty {}, client_info }, PATIENCE).await
+    link.initialize(
+        Initialize { protocol_version: PROTOCOL_VERSION, capabilities: Empty {}, client_info },
+        PATIENCE,
+    )
+    .await
 }
 
 /// What only time will mend: a server that does not listen yet, or is not yet the one that will.
@@ -86,7 +93,8 @@ fn not_yet(error: &LinkError) -> Option<Obstacle> {
             Some("it does not listen on its port (connection refused)".into())
         }
         LinkError::Connect(cause) => Some(cause.to_string()),
-        LinkError::Broken(_) | LinkError::Http { status: StatusCode::NOT_FOUND | StatusCode::SERVICE_UNAVAILABLE, .. } => {
+        LinkError::Broken(_)
+        | LinkError::Http { status: StatusCode::NOT_FOUND | StatusCode::SERVICE_UNAVAILABLE, .. } => {
             Some(error.to_string())
         }
         _ => None,
@@ -117,7 +125,10 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
     for _ in 0..MOST_PAGES {
         let page = link.request("tools/list", Page { cursor: cursor.as_deref() }, patience).await?;
         let nonsense = |error: serde_json::Error| {
-            LinkError::NotMcp(format!("its tool list cannot be read ({error}): {}", excerpt(page.get().as_bytes())))
+            LinkError::NotMcp(format!(
+                "its tool list cannot be read ({error}): {}",
+                excerpt(page.get().as_bytes())
+            ))
         };
         let listed: Listed = serde_json::from_str(page.get()).map_err(nonsense)?;
         let listed_tools: Vec<Tool> = serde_json::from_str(listed.tools.get()).map_err(nonsense)?;
@@ -128,7 +139,9 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
         match listed.next_cursor {
             None => return Ok(tools.into()),
             Some(next) if cursor.as_deref() == Some(next.as_str()) => {
-                return Err(LinkError::NotMcp("its tool list goes in a circle: a page names itself as the next one".into()));
+                return Err(LinkError::NotMcp(
+                    "its tool list goes in a circle: a page names itself as the next one".into(),
+                ));
             }
             next => cursor = next,
         }

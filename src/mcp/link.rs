@@ -77,12 +77,24 @@ impl Link {
     /// `path` is that of a URL, checked by the dialect.
     pub fn new(port: Port, path: &str, dial: Dial) -> Result<Self, hyper::http::uri::InvalidUri> {
         let uri = format!("http://127.0.0.1:{port}{path}").parse()?;
-        Ok(Self { client: client(dial.clone()), uri, dial, next_id: AtomicU64::new(1), session: OnceLock::new() })
+        Ok(Self {
+            client: client(dial.clone()),
+            uri,
+            dial,
+            next_id: AtomicU64::new(1),
+            session: OnceLock::new(),
+        })
     }
 
     /// The same session without any connection yet.
     pub fn anew(&self) -> Self {
-        Self { client: client(self.dial.clone()), uri: self.uri.clone(), dial: self.dial.clone(), next_id: AtomicU64::new(self.next_id.load(Ordering::Relaxed)), session: self.session.clone() }
+        Self {
+            client: client(self.dial.clone()),
+            uri: self.uri.clone(),
+            dial: self.dial.clone(),
+            next_id: AtomicU64::new(self.next_id.load(Ordering::Relaxed)),
+            session: self.session.clone(),
+        }
     }
 
     /// Sends one request and waits for its answer, no longer than `patience`.
@@ -170,9 +182,12 @@ fn sort(error: ClientError) -> LinkError {
 
 /// The I/O error below this one, as one that can be kept.
 fn io_cause(error: &ClientError) -> Option<io::Error> {
-    let causes = std::iter::successors(error.source(), |&error| error.source());
-    let io = causes.filter_map(|error| error.downcast_ref::<io::Error>()).next()?;
-    Some(io.raw_os_error().map_or_else(|| io::Error::new(io.kind(), io.to_string()), io::Error::from_raw_os_error))
+    let mut causes = std::iter::successors(error.source(), |&error| error.source());
+    let io = causes.find_map(|error| error.downcast_ref::<io::Error>())?;
+    Some(
+        io.raw_os_error()
+            .map_or_else(|| io::Error::new(io.kind(), io.to_string()), io::Error::from_raw_os_error),
+    )
 }
 
 fn innermost(error: &dyn Error) -> &dyn Error {
@@ -227,7 +242,9 @@ async fn read_events(mut body: Incoming, id: u64) -> Result<Box<RawValue>, LinkE
         Some(Reply::Result(result)) => Ok(result),
         Some(Reply::Error(error)) => Err(LinkError::Rpc(error)),
         Some(Reply::Nonsense(what)) => Err(LinkError::NotMcp(what)),
-        Some(Reply::Other) | None => Err(LinkError::Broken("its event stream ended without the answer".into())),
+        Some(Reply::Other) | None => {
+            Err(LinkError::Broken("its event stream ended without the answer".into()))
+        }
     }
 }
 

@@ -71,7 +71,20 @@ mod tests {
     #[test]
     fn events_are_found_however_the_stream_is_cut_and_its_lines_end() {
         for end in ["\n", "\r\n", "\r"] {
-            let stream = [": hello", "", "event: message", "id: 1", "data: {\"a\":", "data:1}", "", "data: x", "", "", "data: last"].join(end);
+            let stream = [
+                ": hello",
+                "",
+                "event: message",
+                "id: 1",
+                "data: {\"a\":",
+                "data:1}",
+                "",
+                "data: x",
+                "",
+                "",
+                "data: last",
+            ]
+            .join(end);
             for piece in 1..9 {
                 assert_eq!(events(&stream, piece), ["{\"a\":\n1}", "x", "last"], "{end:?} {piece}");
             }

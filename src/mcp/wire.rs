@@ -54,20 +54,33 @@ impl Reply {
     pub(super) fn read(text: &[u8], id: u64) -> Self {
         let message: Message = match serde_json::from_slice(text) {
             Ok(message) => message,
-            Err(error) => return Self::Nonsense(format!("its answer is no JSON-RPC message ({error}): {}", excerpt(text))),
+            Err(error) => {
+                return Self::Nonsense(format!(
+                    "its answer is no JSON-RPC message ({error}): {}",
+                    excerpt(text)
+                ));
+            }
         };
         if message.method.is_some() {
             return Self::Other;
         }
         let answered = message.id.map(RawValue::get).unwrap_or_default();
         // Some servers answer an error without an id, or turn a number into a text.
-        let ours = answered.trim_matches('"') == id.to_string() || (message.error.is_some() && matches!(answered, "" | "null"));
+        let ours = answered.trim_matches('"') == id.to_string()
+            || (message.error.is_some() && matches!(answered, "" | "null"));
         match (message.result, message.error) {
-            _ if !ours && answered.is_empty() => Self::Nonsense(format!("its answer is no JSON-RPC response: {}", excerpt(text))),
-            _ if !ours => Self::Nonsense(format!("it answered request {}, and was asked {id}", excerpt(answered.as_bytes()))),
+            _ if !ours && answered.is_empty() => {
+                Self::Nonsense(format!("its answer is no JSON-RPC response: {}", excerpt(text)))
+            }
+            _ if !ours => Self::Nonsense(format!(
+                "it answered request {}, and was asked {id}",
+                excerpt(answered.as_bytes())
+            )),
             (_, Some(error)) => Self::Error(error),
             (Some(result), None) => Self::Result(result.to_owned()),
-            (None, None) => Self::Nonsense(format!("its answer has neither result nor error: {}", excerpt(text))),
+            (None, None) => {
+                Self::Nonsense(format!("its answer has neither result nor error: {}", excerpt(text)))
+            }
         }
     }
 }
@@ -91,10 +104,19 @@ mod tests {
     #[test]
     fn a_reply_is_read_whatever_form_its_id_has() {
         assert!(matches!(Reply::read(br#"{"jsonrpc":"2.0","id":7,"result":{}}"#, 7), Reply::Result(_)));
-        assert!(matches!(Reply::read(br#"{"id":"7","result":null}"#, 7), Reply::Nonsense(_)), "null is no result");
+        assert!(
+            matches!(Reply::read(br#"{"id":"7","result":null}"#, 7), Reply::Nonsense(_)),
+            "null is no result"
+        );
         assert!(matches!(Reply::read(br#"{"id":"7","result":[]}"#, 7), Reply::Result(_)));
-        assert!(matches!(Reply::read(br#"{"id":null,"error":{"code":1,"message":"no"}}"#, 7), Reply::Error(_)));
-        assert!(matches!(Reply::read(br#"{"method":"notifications/progress","params":{}}"#, 7), Reply::Other));
+        assert!(matches!(
+            Reply::read(br#"{"id":null,"error":{"code":1,"message":"no"}}"#, 7),
+            Reply::Error(_)
+        ));
+        assert!(matches!(
+            Reply::read(br#"{"method":"notifications/progress","params":{}}"#, 7),
+            Reply::Other
+        ));
         for nonsense in [&b"{}"[..], b"[]", b"<html>", b"", br#"{"id":8,"result":{}}"#, br#"{"id":7}"#] {
             assert!(matches!(Reply::read(nonsense, 7), Reply::Nonsense(_)), "{nonsense:?}");
         }

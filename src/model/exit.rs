@@ -42,9 +42,9 @@ impl fmt::Display for Exit {
 /// `SIGKILL` for 9; `signal 64` for one without a name of its own.
 pub fn signal_name(signal: i32) -> Cow<'static, str> {
     const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
-        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
-        "WINCH", "IO", "PWR", "SYS",
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+        "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+        "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
     ];
     let name = usize::try_from(signal).ok().and_then(|number| NAMES.get(number.checked_sub(1)?));
     name.map_or_else(|| format!("signal {signal}").into(), |name| format!("SIG{name}").into())

@@ -34,5 +34,6 @@ impl PartialEq for Tool {
 }
 
 fn any_object() -> Arc<RawValue> {
-    RawValue::from_string(r#"{"type":"object"}"#.into()).map(Arc::from).unwrap_or_else(|_| RawValue::NULL.to_owned().into())
+    let object = RawValue::from_string(r#"{"type":"object"}"#.into());
+    object.map_or_else(|_| RawValue::NULL.to_owned().into(), Arc::from)
 }

@@ -35,7 +35,10 @@ impl MemberKey {
         if text.len() > LONGEST {
             return Err(KeyError::TooLong(text.len()));
         }
-        if text.chars().any(|c| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')) {
+        if text
+            .chars()
+            .any(|c| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+        {
             return Err(KeyError::Control);
         }
         Ok(Self(text.into()))

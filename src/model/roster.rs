@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Dialect, Exit, Instance, MemberKey, PhaseName, Pid, Port, Status, Timestamp, Tool, Transport, signal_name};
+use super::{
+    Dialect, Exit, Instance, MemberKey, PhaseName, Pid, Port, Status, Timestamp, Tool, Transport, signal_name,
+};
 
 /// All members at one moment, sorted by name.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]

@@ -29,7 +29,9 @@ pub struct Command {
 /// Why a command could not be started, in the words of the roster.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    #[error("cannot find the command {command:?}; looked in PATH: {path}. Install it, or write mcp.command as a path")]
+    #[error(
+        "cannot find the command {command:?}; looked in PATH: {path}. Install it, or write mcp.command as a path"
+    )]
     NotInPath { command: String, path: String },
     #[error("cannot find the command {command:?}: there is no {}; a command with a \"/\" is looked up from the member's directory", path.display())]
     NoSuchFile { command: String, path: PathBuf },
@@ -55,14 +57,22 @@ pub fn clean_environment(environment: &Environment, inherit: &[String]) -> Envir
     const NEEDED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
     let passes = |name: &OsStr| {
         let name = name.to_string_lossy();
-        NEEDED.contains(&name.as_ref()) || name.starts_with("LC_") || name.starts_with("XDG_") || inherit.iter().any(|asked| *asked == name)
+        NEEDED.contains(&name.as_ref())
+            || name.starts_with("LC_")
+            || name.starts_with("XDG_")
+            || inherit.iter().any(|asked| *asked == name)
     };
-    environment.iter().filter(|(name, _)| passes(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
+    environment
+        .iter()
+        .filter(|(name, _)| passes(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 fn is_the_halls_own(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    [&b"GUILD_HALL_"[..], b"WATCHDOG_", b"LISTEN_"].iter().any(|prefix| name.starts_with(prefix)) || name == b"NOTIFY_SOCKET"
+    [&b"GUILD_HALL_"[..], b"WATCHDOG_", b"LISTEN_"].iter().any(|prefix| name.starts_with(prefix))
+        || name == b"NOTIFY_SOCKET"
 }
 
 impl Command {
@@ -110,7 +120,8 @@ impl Command {
 
 /// Is the manifest's command there, where the hall would look for it?
 pub fn find_command(manifest: &Manifest) -> Result<PathBuf, CommandError> {
-    let own = manifest.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| OsString::from(path));
+    let own =
+        manifest.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| OsString::from(path));
     let search = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
     let hall = std::env::current_exe().unwrap_or_default();
     look_up(&with_hall(&manifest.command, &hall), &manifest.dir, &search)
@@ -125,7 +136,9 @@ fn look_up(command: &str, dir: &Path, search: &OsStr) -> Result<PathBuf, Command
     if command.contains('/') {
         let path = dir.join(command);
         return match fs::metadata(&path) {
-            Ok(_) => executable(&path).map(|()| path.clone()).map_err(|why| CommandError::NotExecutable { path, why }),
+            Ok(_) => executable(&path)
+                .map(|()| path.clone())
+                .map_err(|why| CommandError::NotExecutable { path, why }),
             Err(_) => Err(CommandError::NoSuchFile { command: command.into(), path }),
         };
     }
@@ -140,7 +153,8 @@ fn look_up(command: &str, dir: &Path, search: &OsStr) -> Result<PathBuf, Command
             Err(why) => refused = refused.or(Some(CommandError::NotExecutable { path: candidate, why })),
         }
     }
-    let not_found = || CommandError::NotInPath { command: command.into(), path: search.to_string_lossy().into_owned() };
+    let not_found =
+        || CommandError::NotInPath { command: command.into(), path: search.to_string_lossy().into_owned() };
     Err(refused.unwrap_or_else(not_found))
 }
 
@@ -163,7 +177,9 @@ fn hint(program: &Path, error: &io::Error) -> String {
         Some(String::from_utf8_lossy(line).trim().to_owned())
     };
     match error.raw_os_error() {
-        Some(libc::ENOEXEC) => "; it is neither a program of this machine nor a script that begins with \"#!\"".into(),
+        Some(libc::ENOEXEC) => {
+            "; it is neither a program of this machine nor a script that begins with \"#!\"".into()
+        }
         Some(libc::ENOENT) => match first_line() {
             Some(line) => format!("; its first line asks for an interpreter that is not there: {line:?}"),
             None => "; the loader that it was linked for is not there".into(),

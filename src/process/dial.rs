@@ -107,14 +107,14 @@ fn keep_out_of_pool(socket: &TcpSocket, OwnPorts(range): OwnPorts) {
     const IP_LOCAL_PORT_RANGE: libc::c_int = 51;
     let Some((low, high)) = range else { return };
     let value = u32::from(low) | u32::from(high) << 16;
-    // SAFETY: `value` is a valid u32 of the length that is given.
+    // SAFETY: `value` is a valid u32, and 4 bytes long.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_IP,
             IP_LOCAL_PORT_RANGE,
             (&raw const value).cast(),
-            size_of::<u32>() as libc::socklen_t,
+            4,
         );
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
-use tokio::io::unix::AsyncFd;
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::spawn::Spawned;
 use crate::model::{Exit, Pid};

@@ -28,7 +28,8 @@ const TCP_LISTEN: u32 = 10;
 /// The sockets that a connection to 127.0.0.1 can meet on this port: those of IPv4 where there are any
 /// (the kernel prefers them), else those of IPv6 that take both.
 pub fn listeners(port: Port) -> io::Result<Vec<Listener>> {
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
+    let socket =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         ask(&socket, u8::try_from(family).unwrap_or_default(), port)?;
@@ -51,7 +52,10 @@ impl Listener {
 /// Which process listens, for a message: `4711 (node)`. Looks through all of `/proc`.
 pub fn owner_of(listener: Listener) -> Option<String> {
     let name = format!("socket:[{}]", listener.inode);
-    let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid));
+    let pids = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid));
     let pid = pids.into_iter().find(|&pid| holds(pid, &name))?;
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let comm: String = comm.trim().chars().filter(|c| !c.is_control()).collect();
@@ -60,7 +64,9 @@ pub fn owner_of(listener: Listener) -> Option<String> {
 
 fn holds(pid: Pid, socket: &str) -> bool {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    descriptors.flatten().any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target.as_os_str() == socket))
+    descriptors
+        .flatten()
+        .any(|descriptor| fs::read_link(descriptor.path()).is_ok_and(|target| target.as_os_str() == socket))
 }
 
 /// Sends `inet_diag_req_v2`: TCP sockets of one family that listen on one port.

@@ -50,11 +50,10 @@ fn changed_files(watch: &OwnedFd) -> BTreeSet<String> {
     // The queue of the kernel is bounded (and one change of many to the same file); what is
     // written meanwhile wakes us again.
     while let Ok(event) = events.next() {
-        if let Some(name) = event.file_name().and_then(|name| name.to_str().ok()) {
-            if name.ends_with(".log") {
-                changed.insert(name.to_owned());
-            }
-        }
+        let name = event.file_name().and_then(|name| name.to_str().ok());
+        changed.extend(
+            name.filter(|name| Path::new(name).extension() == Some("log".as_ref())).map(str::to_owned),
+        );
         if changed.len() >= 4096 {
             break;
         }

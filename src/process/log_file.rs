@@ -26,7 +26,9 @@ impl LogFile {
     /// nothing while they write.
     pub fn open(path: PathBuf) -> io::Result<(Self, File)> {
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        let file = opened.map_err(|error| io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display())))?;
+        let file = opened.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display()))
+        })?;
         let start = file.metadata()?.len();
         Ok((Self { path, start }, file))
     }
@@ -52,11 +54,11 @@ impl LogFile {
 pub fn last_lines(path: &Path, count: usize) -> io::Result<Vec<u8>> {
     let mut wanted = last_bytes(path, count)?;
     let lines = wanted.iter().filter(|&&byte| byte == b'\n').count();
-    if lines < count {
-        if let Ok(mut older) = last_bytes(&path.with_extension("log.1"), count - lines) {
-            older.append(&mut wanted);
-            wanted = older;
-        }
+    if lines < count
+        && let Ok(mut older) = last_bytes(&path.with_extension("log.1"), count - lines)
+    {
+        older.append(&mut wanted);
+        wanted = older;
     }
     Ok(wanted)
 }

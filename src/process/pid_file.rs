@@ -66,7 +66,8 @@ impl PidFiles {
     pub fn begin(&self, key: &MemberKey, file: &PidFile) -> io::Result<Draft> {
         let path = self.path(key);
         let open = || {
-            let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            let opened =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
             opened.write_all_at(&serde_json::to_vec(file)?, 0)?;
             Ok(opened)
         };

@@ -89,7 +89,7 @@ pub(super) fn spawn(spawn: &Spawn) -> Result<Spawned, (Step, io::Error)> {
         null: null.as_raw_fd(),
         output: spawn.output.as_raw_fd(),
         join: -1,
-        file_limit: FILE_LIMIT.get().map_or(ptr::null(), |limit| ptr::from_ref(limit)),
+        file_limit: FILE_LIMIT.get().map_or(ptr::null(), ptr::from_ref),
         failed: None,
     };
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
@@ -119,8 +119,18 @@ fn born(cgroup: Option<BorrowedFd>, cradle: &mut Cradle, stack: &mut [u128]) -> 
     match by_clone3(cgroup, cradle, stack) {
         Ok(spawned) => Ok(spawned),
         // Kernels before 5.7, and containers whose seccomp filter does not know clone3.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL | libc::E2BIG)) => {
-            let procs = rustix::fs::openat(cgroup, c"cgroup.procs", rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty());
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::ENOSYS | libc::EPERM | libc::EINVAL | libc::E2BIG)
+            ) =>
+        {
+            let procs = rustix::fs::openat(
+                cgroup,
+                c"cgroup.procs",
+                rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC,
+                rustix::fs::Mode::empty(),
+            );
             cradle.join = procs.as_ref().map_or(-1, AsRawFd::as_raw_fd);
             by_clone(cradle, stack)
         }
@@ -160,10 +170,10 @@ fn by_clone3(cgroup: BorrowedFd, cradle: &mut Cradle, stack: &mut [u128]) -> io:
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = u64::from(flags.cast_unsigned()) | CLONE_INTO_CGROUP;
     args.pidfd = (&raw mut pidfd).addr() as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
+    args.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
     args.stack = stack.as_mut_ptr().addr() as u64;
     args.stack_size = size_of_val(stack) as u64;
-    args.cgroup = cgroup.as_raw_fd() as u64;
+    args.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
     // SAFETY: as for `by_clone`. The child starts with an empty stack of its own and never comes
     // back from `child_and_exit`, so it does not touch this frame.
     let result = unsafe { clone3(&raw const args, ptr::from_mut(cradle).cast()) };

@@ -30,7 +30,8 @@ fn processes_of(instances: &HashSet<Instance>) -> Vec<(Instance, OwnedFd)> {
 fn instance_of(pid: Pid) -> Option<Instance> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|&byte| byte == 0);
-    let value = variables.find_map(|variable| variable.strip_prefix(INSTANCE_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    let value = variables
+        .find_map(|variable| variable.strip_prefix(INSTANCE_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
@@ -87,15 +88,15 @@ pub fn reap_orphans(kill: bool) -> usize {
     let mut alive = 0;
     for child in children(Pid(own)).unwrap_or_default() {
         let leaders = registry.leaders.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(pid) = rustix::process::Pid::from_raw(child.0).filter(|_| !leaders.contains(&child)) else { continue };
+        let Some(pid) = rustix::process::Pid::from_raw(child.0).filter(|_| !leaders.contains(&child)) else {
+            continue;
+        };
         // It is our child and unreaped: the number cannot mean another process.
         let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         if matches!(reaped, Ok(None)) {
             alive += 1;
-            if kill {
-                if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
-                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-                }
+            if kill && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
+                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
             }
         }
     }

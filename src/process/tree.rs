@@ -71,10 +71,12 @@ impl Tree {
             return;
         }
         // Pinned first, then proven to be in the cgroup still.
-        let pinned: Vec<(Pid, OwnedFd)> = pids.into_iter().filter_map(|pid| Some((pid, open(pid)?))).collect();
+        let pinned: Vec<(Pid, OwnedFd)> =
+            pids.into_iter().filter_map(|pid| Some((pid, open(pid)?))).collect();
         let still: HashSet<Pid> = cgroup.pids().into_iter().collect();
         for (pid, pidfd) in pinned.iter().filter(|(pid, _)| still.contains(pid)) {
-            let group = rustix::process::Pid::from_raw(pid.0).and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
+            let group = rustix::process::Pid::from_raw(pid.0)
+                .and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
             if group.is_some_and(|group| group.as_raw_nonzero().get() != leader.0) {
                 let _ = pidfd_send_signal(pidfd, signal);
             }

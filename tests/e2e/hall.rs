@@ -45,7 +45,10 @@ pub struct Hall {
 
 impl House {
     pub fn new() -> Self {
-        Self { dir: tempfile::Builder::new().prefix("guild-hall-test-").tempdir().unwrap(), ports: PortWindow::take() }
+        Self {
+            dir: tempfile::Builder::new().prefix("guild-hall-test-").tempdir().unwrap(),
+            ports: PortWindow::take(),
+        }
     }
 
     pub fn members(&self) -> PathBuf {
@@ -104,11 +107,17 @@ impl House {
         let log = self.dir.path().join("hall.log");
         let output = fs::File::options().append(true).create(true).open(&log).unwrap();
         let child = command
-            .arg("run").arg("--members").arg(self.members()).arg("--run-dir").arg(self.run_dir())
+            .arg("run")
+            .arg("--members")
+            .arg(self.members())
+            .arg("--run-dir")
+            .arg(self.run_dir())
             .args(["--listen", "none", "--ports", &self.ports.range()])
             .args(flags)
             .current_dir(self.dir.path())
-            .stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
             .spawn()
             .unwrap();
         let mut hall = Hall { child, socket: self.run_dir().join("guild-hall.sock"), log };
@@ -148,7 +157,10 @@ pub fn rogue_mcp(knobs: &[&str]) -> Value {
 pub fn python() -> &'static str {
     static PYTHON: OnceLock<String> = OnceLock::new();
     PYTHON.get_or_init(|| {
-        let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().expect("python3 is needed");
+        let asked = Command::new("python3")
+            .args(["-c", "import sys; print(sys.executable)"])
+            .output()
+            .expect("python3 is needed");
         String::from_utf8(asked.stdout).unwrap().trim().to_owned()
     })
 }
@@ -190,12 +202,15 @@ impl Hall {
     pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = self.connect();
         let length = body.len();
-        let request = format!("{method} {path} HTTP/1.1\r\nhost: hall\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}");
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: hall\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer);
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP answer to {path}: {answer:?}"));
+        let (head, body) =
+            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP answer to {path}: {answer:?}"));
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.into())))
     }
@@ -245,7 +260,10 @@ impl Hall {
     pub fn call_text(&self, member: &str, tool: &str, arguments: Value) -> String {
         let (status, answer) = self.call(member, tool, arguments);
         assert_eq!(status, 200, "{answer}");
-        answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}")).to_owned()
+        answer["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no text in {answer}"))
+            .to_owned()
     }
 }
 

@@ -15,7 +15,10 @@ fn a_member_is_found_launched_greeted_called_and_stopped() {
     house.member("example", example());
     let hall = house.start();
     let entry = hall.until("example", "connected");
-    assert_eq!((entry["status"].as_str(), entry["port"].as_u64()), (Some("connected"), Some(house.first_port().into())));
+    assert_eq!(
+        (entry["status"].as_str(), entry["port"].as_u64()),
+        (Some("connected"), Some(house.first_port().into()))
+    );
     assert_eq!(entry["tools"].as_array().unwrap().len(), 2);
     assert_eq!(hall.call_text("example", "echo", json!({"text": "hello"})), "hello");
 
@@ -23,7 +26,10 @@ fn a_member_is_found_launched_greeted_called_and_stopped() {
     assert!(is_alive(pid));
     let pid_file = house.run_dir().join(".mcp-servers/example.json");
     let on_paper: serde_json::Value = serde_json::from_slice(&std::fs::read(&pid_file).unwrap()).unwrap();
-    assert_eq!((&on_paper["pid"], &on_paper["port"], &on_paper["instance"]), (&entry["pid"], &entry["port"], &entry["instance"]));
+    assert_eq!(
+        (&on_paper["pid"], &on_paper["port"], &on_paper["instance"]),
+        (&entry["pid"], &entry["port"], &entry["instance"])
+    );
     hall.stop();
     assert!(!is_alive(pid));
     assert!(!pid_file.exists(), "a clean stop leaves no PID file");
@@ -61,7 +67,9 @@ fn a_hall_after_a_killed_one_ends_what_that_left_behind() {
 
 #[test]
 fn the_binary_knows_its_verbs() {
-    for verb in ["run", "roster", "tools", "call", "start", "stop", "restart", "reload", "logs", "check", "doctor"] {
+    for verb in
+        ["run", "roster", "tools", "call", "start", "stop", "restart", "reload", "logs", "check", "doctor"]
+    {
         let help = std::process::Command::new(BINARY).args([verb, "--help"]).output().unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
         assert!(help.status.success() && text.contains("Example"), "{verb} --help has no example:\n{text}");

@@ -1,5 +1,7 @@
 //! End to end: through the built binary, with real processes, sockets and signals.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must say so")]
+
 mod api;
 mod hall;
 mod lifecycle;

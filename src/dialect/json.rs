@@ -165,6 +165,9 @@ fn syntax_fault(text: &str, error: &serde_json::Error) -> SyntaxFault {
     let hint = match found.as_str() {
         "; found '\\''" => " (JSON strings stand in double quotes)",
         "; found '/'" | "; found '#'" => " (JSON has no comments)",
+        "; found '}'" | "; found ']'" if message.contains("key must be a string") => {
+            " (JSON allows no comma before a closing bracket)"
+        }
         _ if message.contains("trailing comma") => " (JSON allows no comma before a closing bracket)",
         _ => "",
     };

@@ -144,7 +144,8 @@ impl Hall {
             clean_env: settings.clean_env,
             binary: std::env::current_exe().unwrap_or_else(|_| "guild-hall".into()),
         };
-        let turn = Turn::new(guild, launcher, publisher, messages);
+        let mut turn = Turn::new(guild, launcher, publisher, messages);
+        turn.open(&found);
         let hall = Self {
             inbox,
             roster,
@@ -156,7 +157,7 @@ impl Hall {
         };
         let capping = tokio::spawn(log_caps(run_dir.logs()));
         let running = async move {
-            let outcome = turn.run(found).await;
+            let outcome = turn.run().await;
             capping.abort();
             turn::bury_the_rest(cgroups).await;
             outcome

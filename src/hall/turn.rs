@@ -57,12 +57,16 @@ impl Turn {
         }
     }
 
-    /// Runs until a shutdown is complete; an error names what could not be ended.
-    pub(super) async fn run(mut self, found: Found) -> Result<(), String> {
+    /// The first turn: whoever looks at the roster from now on sees all members.
+    pub(super) fn open(&mut self, found: &Found) {
         let now = self.now();
         // The core is open: it refuses nothing yet.
-        let _ = self.guild.reload(&found, now);
+        let _ = self.guild.reload(found, now);
         self.follow_up();
+    }
+
+    /// Runs until a shutdown is complete; an error names what could not be ended.
+    pub(super) async fn run(mut self) -> Result<(), String> {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let wake = self.wake_at();

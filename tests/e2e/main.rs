@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must say so")]
 
 mod api;
+mod discovery;
 mod hall;
 mod lifecycle;
 mod real_servers;

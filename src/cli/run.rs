@@ -53,8 +53,9 @@ enum LogFormat {
     Json,
 }
 
-/// Threads that may wait for the disk or for `exec`.
-const BLOCKING_THREADS: usize = 16;
+/// Threads that may wait for the disk or for `exec`. Few are ever there at a time, since launches are
+/// gated and burials take turns; so many, because a launch from a disk that hangs must not stop others.
+const BLOCKING_THREADS: usize = 512;
 /// Orphans are looked for this often, at the most.
 const BETWEEN_BURIALS: Duration = Duration::from_millis(300);
 

@@ -149,6 +149,7 @@ impl Keeper {
         if tree.is_empty().is_none() {
             launcher.sweeper.sweep(instance, true).await;
         }
+        let _turn = launcher.burials.acquire().await;
         let (pid_files, member) = (launcher.pid_files.clone(), key.clone());
         let burial = tokio::task::spawn_blocking(move || {
             if !tree.clear(&leader, BURIAL) && tree.is_empty() == Some(false) {

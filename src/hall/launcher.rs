@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::Message;
 use super::calls::Links;
@@ -27,6 +27,8 @@ pub(super) struct Launcher {
     pub(super) run_dir: Arc<RunDir>,
     pub(super) cgroups: Option<Cgroups>,
     pub(super) sweeper: Sweeper,
+    /// Turns at burying: hundreds of members that die together must not wake hundreds of threads.
+    pub(super) burials: Semaphore,
     pub(super) own_ports: OwnPorts,
     pub(super) environment: Environment,
     pub(super) clean_env: bool,

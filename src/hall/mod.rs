@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 
 use crate::discovery::{DiscoveryError, discover};
 use crate::lifecycle::{Guild, Refusal, Report, Settings, Wish};
@@ -139,6 +139,7 @@ impl Hall {
             run_dir: run_dir.clone(),
             cgroups: cgroups.clone(),
             sweeper,
+            burials: Semaphore::new(launches_at_once),
             own_ports: OwnPorts::outside(settings.ports),
             environment: hall_environment(),
             clean_env: settings.clean_env,

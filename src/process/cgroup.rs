@@ -4,13 +4,21 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, flock};
 
 use crate::model::Pid;
 
-/// Where this hall makes the cgroups of its members.
+/// Of the directories in which halls make cgroups.
+const PREFIX: &str = "guild-hall-";
+
+/// Where this hall makes the cgroups of its members. Locked while the hall lives, so that no other
+/// hall takes them for leftovers.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     root: PathBuf,
+    _lock: Arc<File>,
 }
 
 /// The cgroup of one launch. It stays in the kernel when this value is dropped: a member outlives
@@ -24,18 +32,24 @@ impl Cgroups {
     /// A directory below the hall's own cgroup, named after the run directory, so that the next hall
     /// finds it again. `None` where no cgroup can be made (not delegated, read-only, v1 alone).
     pub fn new(run_dir_name: &str) -> Option<Self> {
-        let root = own_cgroup()?.join(format!("guild-hall-{run_dir_name}"));
-        match fs::create_dir(&root) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(_) => return None,
-        }
+        let own = own_cgroup()?;
+        let root = own.join(format!("{PREFIX}{run_dir_name}"));
+        let (root, lock) = match claim(&root)? {
+            Some(lock) => (root, lock),
+            // A hall whose run directory was deleted under it, and this one has got the same inode.
+            None => {
+                let root = own.join(format!("{PREFIX}{run_dir_name}-{}", std::process::id()));
+                let lock = claim(&root)??;
+                (root, lock)
+            }
+        };
         // Made is not yet usable: `cgroup.kill` is there since Linux 5.14, and must be ours to write.
-        let usable = rustix::fs::access(root.join("cgroup.kill"), rustix::fs::Access::WRITE_OK).is_ok();
-        if !usable {
+        if rustix::fs::access(root.join("cgroup.kill"), rustix::fs::Access::WRITE_OK).is_err() {
             let _ = fs::remove_dir(&root);
+            return None;
         }
-        usable.then_some(Self { root })
+        collect_garbage(&own, &root);
+        Some(Self { root, _lock: Arc::new(lock) })
     }
 
     pub(super) fn make(&self, name: &str) -> io::Result<Cgroup> {
@@ -100,6 +114,28 @@ impl Cgroup {
     /// False while something is in it.
     pub(super) fn remove(&self) -> bool {
         remove_tree(&self.path)
+    }
+}
+
+/// Makes the directory where it is missing and locks it. `None`: it cannot be made;
+/// `Some(None)`: another hall has it.
+fn claim(root: &Path) -> Option<Option<File>> {
+    match fs::create_dir(root) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+        _ => {}
+    }
+    let dir = File::open(root).ok()?;
+    Some(flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(dir))
+}
+
+/// Removes what halls that were killed, and never followed on their run directory, left behind: only
+/// where nothing runs any more and nobody holds the lock.
+fn collect_garbage(own: &Path, except: &Path) {
+    for root in subgroups(own).into_iter().filter(|root| root != except) {
+        let is_halls = root.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        if is_halls && (Cgroup { path: root.clone() }).is_empty() && matches!(claim(&root), Some(Some(_))) {
+            remove_tree(&root);
+        }
     }
 }
 

@@ -224,7 +224,8 @@ impl Hall {
     /// The entry of one member, as it is now.
     #[track_caller]
     pub fn entry(&self, name: &str) -> Value {
-        let (status, entry) = self.get(&format!("/v1/roster/{}", name.replace('/', "%2F").replace('?', "%3F")));
+        let (status, entry) =
+            self.get(&format!("/v1/roster/{}", name.replace('/', "%2F").replace('?', "%3F")));
         assert_eq!(status, 200, "{entry}");
         entry
     }

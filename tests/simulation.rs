@@ -322,7 +322,7 @@ impl World {
                 self.not_reported_dead(instance);
                 if self.calm || self.chance.below(10) < 6 {
                     let delay = self.chance.millis(1, 50);
-                    self.later(delay, key, instance, Tiding::Report(Report::Probed(Ok(handshake()))));
+                    self.later(delay, key, instance, Tiding::Report(Report::Probed(Ok(Some(handshake())))));
                 } else if self.chance.below(4) > 0 {
                     let delay = self.chance.millis(1, 20_000);
                     self.later(

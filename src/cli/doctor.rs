@@ -79,8 +79,12 @@ impl Doctor {
     }
 
     fn pool(&self) -> Finding {
-        let busy: Vec<String> =
-            self.ports.ports().filter(|&port| !can_be_bound(port)).map(|port| port.to_string()).collect();
+        let busy: Vec<String> = self
+            .ports
+            .ports()
+            .filter(|&port| !matches!(can_be_bound(port), Ok(true)))
+            .map(|port| port.to_string())
+            .collect();
         let found = format!(
             "{} of {} ports in {} can be bound",
             self.ports.len() - busy.len(),

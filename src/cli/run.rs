@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -12,7 +13,7 @@ use super::{Failed, print, run_dir};
 use crate::control::{Door, serve};
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
-use crate::process::{raise_file_limit, reap_orphans};
+use crate::process::{raise_file_limit, reap_orphans, registry};
 
 /// Bring up the hall, in the foreground
 ///
@@ -36,7 +37,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "FIRST-LAST", default_value = "50000-51000", env = "GUILD_HALL_PORTS")]
     ports: PortRange,
     /// Give members a clean environment: PATH, HOME, USER, LANG, LC_*, TZ, TMPDIR, XDG_* and their inheritEnv
-    #[arg(long, env = "GUILD_HALL_CLEAN_ENV")]
+    #[arg(long, env = "GUILD_HALL_CLEAN_ENV", value_parser = BoolishValueParser::new())]
     clean_env: bool,
     /// Flags from a YAML file [default: guild-hall.yaml, if there is one]
     #[arg(long, value_name = "FILE", env = "GUILD_HALL_CONFIG")]
@@ -64,6 +65,7 @@ impl Run {
         let on_terminal = self.log_format == LogFormat::Auto && std::io::stdout().is_terminal();
         log_to_stderr(self.log_format, on_terminal);
         raise_file_limit();
+        registry();
         // What members leave behind becomes our child, and is buried by us.
         if let Err(error) = rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)) {
             tracing::warn!("cannot become a subreaper: {error}");
@@ -89,7 +91,12 @@ async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Resu
     let mut signals = Signals::new().map_err(no_signals)?;
     let burying = tokio::spawn(bury_orphans(signal(SignalKind::child()).map_err(no_signals)?));
     let door = Door::open(&run_dir.socket()).map_err(Failed::new)?;
-    let (hall, running) = Hall::start(settings, run_dir).await.map_err(Failed::new)?;
+    // A members directory on a disk that hangs must not swallow a Ctrl-C.
+    let started = tokio::select! {
+        started = Hall::start(settings, run_dir) => started,
+        () = signals.stop() => return Err(Failed::new("asked to stop before the members directory was read")),
+    };
+    let (hall, running) = started.map_err(Failed::new)?;
     let serving = tokio::spawn(serve(door, hall.clone()));
     if on_terminal {
         tokio::spawn(View::new(hall.clone()).show());
@@ -97,7 +104,8 @@ async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Resu
         let (socket, members) = (hall.run_dir().socket(), hall.members_dir());
         tracing::info!(socket = %socket.display(), members = %members.display(), pid = std::process::id(), "the hall is up");
     }
-    let mut running = std::pin::pin!(running);
+    // On a task of its own: it must take messages while this one waits to send one.
+    let mut running = tokio::spawn(running);
     let mut asked = false;
     let outcome = loop {
         tokio::select! {
@@ -117,7 +125,9 @@ async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Resu
     serving.abort();
     // Dropping the door removes the socket.
     let _ = serving.await;
-    outcome.map_err(Failed::new)?;
+    outcome
+        .unwrap_or_else(|panic| Err(format!("a fault of the hall itself: {panic}")))
+        .map_err(Failed::new)?;
     announce(on_terminal, "all members are stopped");
     Ok(())
 }
@@ -168,6 +178,10 @@ impl Signals {
         })
     }
 
+    async fn stop(&mut self) {
+        while let Wanted::Reload = self.next().await {}
+    }
+
     async fn next(&mut self) -> Wanted {
         tokio::select! {
             _ = self.terminate.recv() => Wanted::Stop,
@@ -180,7 +194,10 @@ impl Signals {
 /// Grandchildren whose parents died are ours to reap; there is no hurry.
 async fn bury_orphans(mut deaths: Signal) {
     while deaths.recv().await.is_some() {
-        let _ = tokio::task::spawn_blocking(|| reap_orphans(false)).await;
+        // Not while a birth is under way: then a little later.
+        while let Ok(None) = tokio::task::spawn_blocking(|| reap_orphans(false)).await {
+            tokio::time::sleep(BETWEEN_BURIALS).await;
+        }
         tokio::time::sleep(BETWEEN_BURIALS).await;
     }
 }

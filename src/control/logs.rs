@@ -44,7 +44,7 @@ pub(super) async fn read(
     let entry = roster.entry(&name).ok_or_else(|| Problem::no_such_member(&name))?;
     let path = hall.run_dir().log(&entry.name);
     let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-    let text = blocking({
+    let (text, end) = blocking({
         let path = path.clone();
         move || last_lines(&path, lines.min(MOST_LINES))
     })
@@ -52,7 +52,6 @@ pub(super) async fn read(
     if !follow {
         return Ok((kind, text).into_response());
     }
-    let end = std::fs::metadata(&path).map_or(0, |meta| meta.len());
     let state = Following { path, at: end, first: Some(text) };
     let pieces = stream::unfold(state, async |mut following| {
         Some((Ok::<_, io::Error>(following.next().await), following))

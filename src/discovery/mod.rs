@@ -4,6 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, FileType};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -232,7 +233,8 @@ fn read_dir(path: &Path) -> io::Result<Vec<Candidate>> {
 /// Reads no more than a manifest may have, and a little, so that the dialect can say it is too large.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     use io::Read as _;
-    let file = fs::File::open(path)?;
+    // A FIFO would otherwise be waited for until somebody writes to it.
+    let file = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }

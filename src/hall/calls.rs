@@ -95,7 +95,9 @@ impl Hall {
 /// Something that a healthy member does not do. A slow call is a reason to look, no more.
 fn is_evidence(error: &LinkError) -> bool {
     match error {
-        LinkError::Connect(_)
+        error if error.is_own_shortage() => false,
+        LinkError::SessionLost
+        | LinkError::Connect(_)
         | LinkError::Broken(_)
         | LinkError::TimedOut(_)
         | LinkError::Http { .. }

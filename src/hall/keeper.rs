@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -36,6 +36,8 @@ const ERRANDS: usize = 8;
 const PROBE: Duration = Duration::from_secs(4);
 /// How long the kernel may take to empty a killed cgroup before the death is told all the same.
 const BURIAL: Duration = Duration::from_millis(50);
+/// Looks for what a dead member left behind, where there are no cgroups.
+const MOST_SWEEPS: usize = 20;
 /// A member that has not ended so soon after SIGTERM may have processes outside its group.
 const REACH_OUT: Duration = Duration::from_millis(50);
 /// A member that was asked to stop and whose first process is gone: how often the rest is looked at.
@@ -49,9 +51,13 @@ impl Life {
     }
 
     pub(super) fn send(&self, errand: Errand) {
-        if self.0.try_send(errand).is_err() {
+        match self.0.try_send(errand) {
+            Ok(()) => {}
             // Its task has ended: so has the process.
-            tracing::debug!(?errand, "the process is gone already");
+            Err(TrySendError::Closed(_)) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!(?errand, "a keeper does not keep up with its errands")
+            }
         }
     }
 }
@@ -147,7 +153,13 @@ impl Keeper {
     async fn bury(self) {
         let Self { key, instance, leader, tree, log, launcher, .. } = self;
         if tree.is_empty().is_none() {
-            launcher.sweeper.sweep(instance, true).await;
+            tree.kill(&leader);
+            // What forks while it is looked for is found by the next look.
+            for _ in 0..MOST_SWEEPS {
+                if !launcher.sweeper.sweep(instance, true).await {
+                    break;
+                }
+            }
         }
         let _turn = launcher.burials.acquire().await;
         let (pid_files, member) = (launcher.pid_files.clone(), key.clone());
@@ -176,13 +188,8 @@ impl Keeper {
     fn probing(&self) -> impl Future<Output = ()> + use<> {
         let greeter = self.greeter();
         async move {
-            let late = || {
-                Err(Failure::new(format!(
-                    "does not answer: no answer to tools/list within {} s",
-                    PROBE.as_secs()
-                )))
-            };
-            let probed = timeout(PROBE, greeter.probe()).await.unwrap_or_else(|_| late());
+            let late = format!("does not answer: no answer to tools/list within {} s", PROBE.as_secs());
+            let probed = timeout(PROBE, greeter.probe()).await.unwrap_or_else(|_| Err(Failure::new(late)));
             greeter.tell(Report::Probed(probed)).await;
         }
     }
@@ -222,14 +229,15 @@ impl Greeter {
         Ok(handshake)
     }
 
-    async fn probe(&self) -> Result<Handshake, Failure> {
+    /// `None`: the hall could not ask, which says nothing about the member.
+    async fn probe(&self) -> Result<Option<Handshake>, Failure> {
         let link = self.links.get(self.instance).ok_or_else(|| Failure::new("it is not linked"))?;
+        let protocol_version = || link.protocol_version().unwrap_or_default().to_owned();
         match list_tools(&link, PROBE).await {
-            Ok(tools) => {
-                Ok(Handshake { protocol_version: link.protocol_version().unwrap_or_default().into(), tools })
-            }
+            Ok(tools) => Ok(Some(Handshake { protocol_version: protocol_version(), tools })),
             // Its session may have ended while it lives.
-            Err(LinkError::Http { .. }) => self.greet(|_| {}).await,
+            Err(LinkError::SessionLost | LinkError::Http { .. }) => self.greet(|_| {}).await.map(Some),
+            Err(error) if error.is_own_shortage() => Ok(None),
             Err(error) => Err(Failure::new(format!("does not answer: {error}"))),
         }
     }

@@ -68,17 +68,19 @@ impl Launcher {
     fn start(
         self: Arc<Self>, key: &MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>,
     ) -> Result<Keeper, Report> {
-        if !can_be_bound(port) {
-            return Err(Report::PortBusy);
-        }
         let failed = |error: &dyn std::fmt::Display| Report::SpawnFailed(Failure::new(error.to_string()));
+        match can_be_bound(port) {
+            Ok(true) => {}
+            Ok(false) => return Err(Report::PortBusy),
+            Err(error) => return Err(failed(&format!("cannot test port {port}: {error}"))),
+        }
         let base = if self.clean_env {
             clean_environment(&self.environment, &manifest.inherit_env)
         } else {
             self.environment.clone()
         };
         let command = Command::new(manifest, port, instance, base, &self.binary);
-        let tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());
+        let mut tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());
         let mut pid_file = PidFile {
             identity: None,
             port,
@@ -106,12 +108,21 @@ impl Launcher {
                 return Err(report);
             }
         };
+        if !spawned.in_cgroup {
+            tree.forget_cgroup();
+            pid_file.cgroup = None;
+        }
         pid_file.identity = Identity::of(spawned.pid, &spawned.pidfd).ok();
         if let Err(error) = draft.complete(&pid_file) {
             tracing::warn!(member = %key, "after a crash of the hall its process is found by a sweep only: {error}");
         }
-        let leader =
-            Leader::new(spawned).map_err(|error| failed(&format!("cannot watch its process: {error}")))?;
+        let pid = spawned.pid;
+        let leader = Leader::new(spawned).map_err(|error| {
+            registry().remove(pid);
+            tree.discard();
+            self.pid_files.remove(key, instance);
+            failed(&format!("cannot watch its process: {error}"))
+        })?;
         let tree = Arc::new(tree);
         let dialer = Dialer::new(port, leader.pid(), tree.clone(), self.own_ports);
         let dial: Dial = Arc::new(move || {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, oneshot, watch};
 
 use crate::discovery::{DiscoveryError, discover};
 use crate::lifecycle::{Guild, Refusal, Report, Settings, Wish};
@@ -83,6 +83,7 @@ pub struct Hall {
     ready: Arc<AtomicBool>,
     members: Arc<PathBuf>,
     run_dir: Arc<RunDir>,
+    reloads: Arc<Mutex<()>>,
 }
 
 /// Why a rescan did not happen.
@@ -112,6 +113,9 @@ impl Hall {
             let (pid_files, cgroups) = (pid_files.clone(), cgroups.clone());
             move || predecessor::end(&pid_files, cgroups.as_ref())
         });
+        if cgroups.is_none() {
+            tracing::warn!("no cgroups can be made here: see `guild-hall doctor`");
+        }
         if let Ok(ended @ 1..) = ending.await {
             tracing::warn!("ended {ended} processes that an earlier hall on this run directory left behind");
         }
@@ -155,6 +159,7 @@ impl Hall {
             ready,
             members: Arc::new(settings.members),
             run_dir: run_dir.clone(),
+            reloads: Arc::default(),
         };
         let capping = tokio::spawn(log_caps(run_dir.logs()));
         let running = async move {
@@ -204,6 +209,8 @@ impl Hall {
 
     /// Reads the members directory again.
     pub async fn reload(&self) -> Result<Changes, ReloadError> {
+        // One after the other: what was read later must be applied later.
+        let _turn = self.reloads.lock().await;
         let found = walk(self.members.to_path_buf()).await?;
         let (reply, answer) = oneshot::channel();
         self.send(Message::Reload { found, reply }).await;

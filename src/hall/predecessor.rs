@@ -14,9 +14,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Blocks; returns how many processes were ended.
 pub(super) fn end(pid_files: &PidFiles, cgroups: Option<&Cgroups>) -> usize {
     let files = pid_files.all();
-    for path in cgroups.map(Cgroups::leftovers).unwrap_or_default() {
-        Cgroups::clear(&path);
-    }
+    let mut groups = cgroups.map(Cgroups::leftovers).unwrap_or_default();
+    // The earlier hall may have run in another cgroup than this one.
+    groups.extend(
+        files.iter().filter_map(|(_, file)| Cgroups::of_instance(file.cgroup.as_ref()?, file.instance)),
+    );
     let mut ended = 0;
     for (_, file) in &files {
         if let Some(pidfd) = file.identity.as_ref().and_then(Identity::open) {
@@ -27,11 +29,19 @@ pub(super) fn end(pid_files: &PidFiles, cgroups: Option<&Cgroups>) -> usize {
     }
     let instances: HashSet<_> = files.iter().map(|(_, file)| file.instance).collect();
     let end = Instant::now() + PATIENCE;
-    while !sweep(&instances, true).is_empty() && Instant::now() < end {
+    let left = loop {
+        groups.retain(|group| !Cgroups::clear(group));
+        let left = sweep(&instances, true);
+        if (left.is_empty() && groups.is_empty()) || Instant::now() >= end {
+            break left;
+        }
         std::thread::sleep(Duration::from_millis(2));
-    }
-    for (path, _) in files {
-        let _ = std::fs::remove_file(path);
+    };
+    for (path, file) in files {
+        // What does not die stays on paper, for the next hall.
+        if !left.contains(&file.instance) {
+            let _ = std::fs::remove_file(path);
+        }
     }
     ended
 }

@@ -1,6 +1,6 @@
 //! After each turn: the snapshot that everyone reads, and one line for each change of phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,10 @@ pub(super) struct Publisher {
     entries: BTreeMap<MemberKey, Arc<Entry>>,
     roster: watch::Sender<Arc<Roster>>,
     changes: broadcast::Sender<Change>,
+    /// Every member has settled once.
     ready: Arc<AtomicBool>,
+    /// Those that have, until all have.
+    settled: HashSet<MemberKey>,
 }
 
 impl Publisher {
@@ -25,7 +28,18 @@ impl Publisher {
     ) -> (Self, watch::Receiver<Arc<Roster>>) {
         let empty = Roster { generation: 0, hall: facts.clone(), members: Vec::new() };
         let (roster, receiver) = watch::channel(Arc::new(empty));
-        (Self { facts, generation: 0, entries: BTreeMap::new(), roster, changes, ready }, receiver)
+        (
+            Self {
+                facts,
+                generation: 0,
+                entries: BTreeMap::new(),
+                roster,
+                changes,
+                ready,
+                settled: HashSet::new(),
+            },
+            receiver,
+        )
     }
 
     /// Tells what is different since the last call.
@@ -58,8 +72,10 @@ impl Publisher {
             return;
         }
         let members: Vec<Arc<Entry>> = self.entries.values().cloned().collect();
-        if !self.ready.load(Ordering::Relaxed) && members.iter().all(|entry| entry.settled) {
-            self.ready.store(true, Ordering::Relaxed);
+        if !self.ready.load(Ordering::Relaxed) {
+            self.settled.extend(members.iter().filter(|entry| entry.settled).map(|entry| entry.name.clone()));
+            self.ready
+                .store(members.iter().all(|entry| self.settled.contains(&entry.name)), Ordering::Relaxed);
         }
         self.roster.send_replace(Arc::new(Roster {
             generation: self.generation,

@@ -1,8 +1,8 @@
 //! The run directory: the only place on disk that the hall writes to.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -32,7 +32,6 @@ impl RunDir {
         let private = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         private(path).map_err(unusable)?;
         let path = fs::canonicalize(path).map_err(unusable)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(unusable)?;
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -41,7 +40,10 @@ impl RunDir {
             .mode(0o600)
             .open(path.join("lock"))
             .map_err(unusable)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(unusable(error.into()));
+            }
             let mut pid = String::new();
             let _ = lock.read_to_string(&mut pid);
             let pid = if pid.trim().is_empty() { "of unknown number".into() } else { pid.trim().into() };

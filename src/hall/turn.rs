@@ -170,7 +170,9 @@ impl Turn {
     }
 
     fn kill_all(&mut self) {
-        self.closing = Some(Closing::GiveUpAt(Instant::now() + LONGEST_DYING));
+        if !matches!(self.closing, Some(Closing::GiveUpAt(_))) {
+            self.closing = Some(Closing::GiveUpAt(Instant::now() + LONGEST_DYING));
+        }
         let now = self.now();
         self.guild.kill_all(now);
     }
@@ -193,11 +195,12 @@ async fn sleep_until(wake: Option<Instant>) {
     }
 }
 
-/// What members left behind and nobody found: as a subreaper the hall has inherited it.
+/// What members left behind and nobody found: as a subreaper the hall has inherited it. Only where
+/// there are no cgroups can anything be left to kill; with them it can be no member's.
 pub(super) async fn bury_the_rest(cgroups: Option<Cgroups>) {
     let burying = tokio::task::spawn_blocking(move || {
         let patience = Instant::now() + LONGEST_DYING;
-        while reap_orphans(true) > 0 && Instant::now() < patience {
+        while reap_orphans(cgroups.is_none()) != Some(0) && cgroups.is_none() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(2));
         }
         if let Some(cgroups) = cgroups {
@@ -205,5 +208,5 @@ pub(super) async fn bury_the_rest(cgroups: Option<Cgroups>) {
         }
     });
     // A panic there has been printed; the shutdown goes on.
-    let _ = burying.await;
+    let _ = tokio::time::timeout(LONGEST_DYING, burying).await;
 }

@@ -8,6 +8,7 @@ use super::budget::{Budget, Verdict};
 use super::guild::{Action, Closing, Guild, Order};
 use super::member::{Act, Happening, MOST_PORTS_TRIED, Next, Report, step};
 use super::phase::{Due, Launch, Phase, Rest, Then};
+use super::ports::{Busy, NoPort};
 use super::seat::{Admitted, Seat};
 use crate::model::{
     Failure, Instance, Manifest, MemberKey, Moment, PhaseName, Port, Rejection, RestartPolicy,
@@ -66,7 +67,12 @@ impl Guild {
                 }
             };
             if !still {
-                self.release(port, matches!(next, Next::LaunchAvoiding));
+                let busy = match next {
+                    Next::LaunchAvoiding => Some(Busy::Seen),
+                    Next::LaunchElsewhere => Some(Busy::Said),
+                    _ => None,
+                };
+                self.release(port, busy);
             }
         }
         self.touched.entry(key.clone()).or_insert(Some(before));
@@ -74,6 +80,11 @@ impl Guild {
             self.deadlines.remove(&(due, key.clone()));
         }
         match self.resolve(key, next) {
+            Some(Phase::Stopped(Rest::Asked | Rest::ExitedCleanly) | Phase::Failed(_))
+                if self.has_complaint(key) =>
+            {
+                self.let_go(key);
+            }
             Some(phase) => self.enter(key, phase, before),
             None => self.let_go(key),
         }
@@ -101,12 +112,7 @@ impl Guild {
             Next::LaunchElsewhere => {
                 member.refused.extend(member.last_port);
                 if member.refused.len() >= MOST_PORTS_TRIED {
-                    let ports: Vec<String> = member.refused.iter().map(Port::to_string).collect();
-                    return Some(Phase::Failed(Failure::new(format!(
-                        "exited with code 2 (port taken) on each of {MOST_PORTS_TRIED} ports: {}; does it really fail to bind, \
-                         or is 2 its code for another error?",
-                        ports.join(", ")
-                    ))));
+                    return Some(Phase::Failed(all_refused(&member.refused)));
                 }
                 self.gate.join_first(key.clone());
                 queued
@@ -158,9 +164,9 @@ impl Guild {
     }
 
     /// A launch is over and its process dead: the port may go to another.
-    fn release(&mut self, port: Port, busy: bool) {
-        if busy {
-            self.ports.shun(port, self.now);
+    fn release(&mut self, port: Port, busy: Option<Busy>) {
+        if let Some(busy) = busy {
+            self.ports.shun(port, busy, self.now);
             return;
         }
         self.ports.give_back(port);
@@ -178,11 +184,19 @@ impl Guild {
             }
             let before = member.phase.name();
             self.touched.entry(key.clone()).or_insert(Some(before));
-            let Some(port) = self.ports.take(member.last_port, &member.refused, self.now) else {
-                let failure = Failure::new(self.ports.exhaustion());
-                self.starving.insert(key.clone());
-                self.enter(&key, Phase::Waiting { failure, due: Due::At(self.now + PORT_RETRY) }, before);
-                continue;
+            let port = match self.ports.take(member.last_port, &member.refused, self.now) {
+                Ok(port) => port,
+                Err(NoPort::AllRefused) => {
+                    let failure = all_refused(&member.refused);
+                    self.enter(&key, Phase::Failed(failure), before);
+                    continue;
+                }
+                Err(NoPort::Exhausted(why)) => {
+                    self.starving.insert(key.clone());
+                    let due = Due::At(self.now + PORT_RETRY);
+                    self.enter(&key, Phase::Waiting { failure: Failure::new(why), due }, before);
+                    continue;
+                }
             };
             member.last_port = Some(port);
             let manifest = member.manifest.clone();
@@ -241,8 +255,13 @@ impl Guild {
         }
     }
 
-    /// A member whose directory is gone has ended. If the directory came back in the meantime with
-    /// an unusable manifest, that is what the roster shows now.
+    /// Its newest manifest is unusable, and it ran on under the one before.
+    fn has_complaint(&self, key: &MemberKey) -> bool {
+        matches!(self.seats.get(key), Some(Seat::Admitted(member)) if member.complaint.is_some())
+    }
+
+    /// A member that will not run again as it was: its directory is gone, or holds an unusable
+    /// manifest, which is then what the roster shows.
     pub(super) fn let_go(&mut self, key: &MemberKey) {
         let complaint = match self.seats.get_mut(key) {
             Some(Seat::Admitted(member)) => member.complaint.take(),
@@ -266,4 +285,14 @@ impl Guild {
             self.deadlines.remove(&(due, key.clone()));
         }
     }
+}
+
+fn all_refused(ports: &[Port]) -> Failure {
+    let list: Vec<String> = ports.iter().map(Port::to_string).collect();
+    Failure::new(format!(
+        "exited with code 2 (port taken) on each of {} ports: {}; does it really fail to bind, or is 2 its code for \
+         another error?",
+        ports.len(),
+        list.join(", ")
+    ))
 }

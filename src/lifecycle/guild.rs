@@ -153,6 +153,7 @@ impl Guild {
         let key = MemberKey::parse(key).map_err(|_| unknown())?;
         let member = match self.seats.get_mut(&key).ok_or_else(unknown)? {
             Seat::Invalid { rejection, .. } => return Err(Refusal::Invalid(rejection.clone())),
+            seat if seat.is_leaving() => return Err(unknown()),
             Seat::Admitted(member) => member,
         };
         let happening = match wish {
@@ -162,6 +163,8 @@ impl Guild {
         };
         if wish != Wish::Stop {
             member.budget = Budget::default();
+            // A new start: also ports that it refused may be tried again.
+            self.starving.remove(&key);
         }
         self.happen(&key, happening);
         self.pump();

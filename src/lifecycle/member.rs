@@ -28,7 +28,8 @@ pub enum Report {
     HandshakeFailed(Failure),
     /// A call found it refusing or mute.
     Suspected,
-    Probed(Result<Handshake, Failure>),
+    /// `None`: the hall could not ask, which says nothing about the member.
+    Probed(Result<Option<Handshake>, Failure>),
     /// Its process, and all that the process left behind, are dead.
     Ended {
         exit: Exit,
@@ -87,6 +88,12 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
             let until = launch.at + launch.manifest.start_timeout;
             act(P::Greeting { life: Life { launch, pid }, until, obstacle: None }, Act::Greet)
         }
+        (P::Starting(launch), Overdue) => {
+            let timeout = seconds(launch.manifest.start_timeout);
+            let what =
+                format!("could not be started within {timeout}: the disk that it is on does not answer");
+            be(P::Stopping { launch, stage: Stage::Unborn, then: Then::Fail(Failure::new(what)) })
+        }
         (P::Starting(_), Told(R::PortBusy)) => (Next::LaunchAvoiding, None),
         (P::Starting(_), Told(R::SpawnFailed(failure))) => (Next::Fail(failure), None),
 
@@ -123,8 +130,14 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         }
         (
             P::Connected { life, since, .. } | P::Unwell { life, since, .. },
-            Told(R::Probed(Ok(handshake))),
+            Told(R::Probed(Ok(Some(handshake)))),
         ) => connected(life, since, handshake.into(), now),
+        (P::Connected { life, since, handshake, .. }, Told(R::Probed(Ok(None)))) => {
+            connected(life, since, handshake, now)
+        }
+        (P::Unwell { life, since, handshake, failure, until, .. }, Told(R::Probed(Ok(None)))) => {
+            be(P::Unwell { life, since, handshake, failure, until, probe: Probe::At(now + UNWELL_PROBE) })
+        }
 
         // ── Unwell: still probed, may come back, is not waited for without end.
         (P::Unwell { life, failure, until, .. }, Overdue) if until <= now => {

@@ -186,6 +186,7 @@ impl Phase {
     /// When the phase itself wants to be looked at again.
     pub(super) fn deadline(&self) -> Option<Moment> {
         match self {
+            Self::Starting(launch) => Some(launch.at + launch.manifest.start_timeout),
             Self::Greeting { until, .. } => Some(*until),
             Self::Connected { health: Health::Quiet(next), .. } => *next,
             Self::Connected { health: Health::Probing(until), .. } => Some(*until),

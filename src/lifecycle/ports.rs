@@ -6,7 +6,28 @@ use std::time::Duration;
 use crate::model::{Moment, Port, PortRange};
 
 /// How long a port that another program was seen to hold is left alone.
-const SHUNNED: Duration = Duration::from_secs(30);
+const SEEN_BUSY: Duration = Duration::from_secs(30);
+/// How long a port that a member refused is: it may be the member that is wrong, and ten of them a
+/// start must not use up the pool.
+const SAID_BUSY: Duration = Duration::from_secs(5);
+
+/// Who says that a port is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// The hall could not bind it.
+    Seen,
+    /// A member exited with code 2.
+    Said,
+}
+
+/// Why no port can be had.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoPort {
+    /// One sentence for the roster.
+    Exhausted(String),
+    /// There are some, and the member has refused every one of them.
+    AllRefused,
+}
 
 /// Every port of the range is in exactly one of: free, held (by a member), shunned.
 #[derive(Debug, Clone)]
@@ -23,14 +44,21 @@ impl Ports {
 
     /// Takes a port out of the pool: the member's last one if it can be had, else the lowest that
     /// is free; never one that the member has just refused.
-    pub(super) fn take(&mut self, last: Option<Port>, refused: &[Port], now: Moment) -> Option<Port> {
+    pub(super) fn take(&mut self, last: Option<Port>, refused: &[Port], now: Moment) -> Result<Port, NoPort> {
         self.forgive(now);
         let wanted = |port: &Port| !refused.contains(port);
         let port = last
             .filter(|port| wanted(port) && self.free.contains(port))
-            .or_else(|| self.free.iter().copied().find(wanted))?;
-        self.free.remove(&port);
-        Some(port)
+            .or_else(|| self.free.iter().copied().find(wanted));
+        if let Some(port) = port {
+            self.free.remove(&port);
+            return Ok(port);
+        }
+        let mut unheld = self.free.iter().chain(self.shunned.keys()).peekable();
+        if unheld.peek().is_some() && unheld.all(|port| refused.contains(port)) {
+            return Err(NoPort::AllRefused);
+        }
+        Err(NoPort::Exhausted(self.exhaustion()))
     }
 
     /// Gives a port back once its holder is dead.
@@ -40,15 +68,18 @@ impl Ports {
         }
     }
 
-    /// Gives back a port that could not be bound: another program has it for now.
-    pub(super) fn shun(&mut self, port: Port, now: Moment) {
+    /// Gives back a port that another program has for now.
+    pub(super) fn shun(&mut self, port: Port, busy: Busy, now: Moment) {
+        let length = match busy {
+            Busy::Seen => SEEN_BUSY,
+            Busy::Said => SAID_BUSY,
+        };
         if self.range.numbers().contains(&port.get()) {
-            self.shunned.insert(port, now + SHUNNED);
+            self.shunned.insert(port, now + length);
         }
     }
 
-    /// One sentence for a member that found no port.
-    pub(super) fn exhaustion(&self) -> String {
+    fn exhaustion(&self) -> String {
         let total = self.range.len();
         let shunned = self.shunned.len();
         let held = total - shunned - self.free.len();
@@ -92,21 +123,28 @@ mod tests {
     fn a_member_keeps_its_last_port_if_it_can_else_it_gets_the_lowest_free_one() {
         let mut ports = pool();
         let now = Moment::ZERO;
-        assert_eq!(ports.take(Some(port(12)), &[], now), Some(port(12)));
-        assert_eq!(ports.take(Some(port(12)), &[], now), Some(port(10)));
-        assert_eq!(ports.take(None, &[], now), Some(port(11)));
-        assert_eq!(ports.take(None, &[], now), None);
+        assert_eq!(ports.take(Some(port(12)), &[], now), Ok(port(12)));
+        assert_eq!(ports.take(Some(port(12)), &[], now), Ok(port(10)));
+        assert_eq!(ports.take(None, &[], now), Ok(port(11)));
+        assert!(
+            matches!(ports.take(None, &[], now), Err(NoPort::Exhausted(why)) if why.contains("3 of 3 are held by members"))
+        );
         ports.give_back(port(11));
-        assert_eq!(ports.take(None, &[port(11)], now), None, "a refused port is not tried again");
-        assert_eq!(ports.take(None, &[], now), Some(port(11)));
+        assert_eq!(ports.take(None, &[port(11)], now), Err(NoPort::AllRefused));
+        assert_eq!(ports.take(None, &[], now), Ok(port(11)));
     }
 
     #[test]
-    fn a_port_that_could_not_be_bound_is_left_alone_for_a_while() {
+    fn a_port_that_another_program_has_is_left_alone_for_a_while() {
         let mut ports = pool();
-        let taken = ports.take(None, &[], Moment::ZERO).unwrap();
-        ports.shun(taken, Moment::ZERO);
-        assert_eq!(ports.take(Some(taken), &[], Moment::ZERO), Some(port(11)));
-        assert_eq!(ports.take(Some(taken), &[], Moment::ZERO + SHUNNED), Some(taken));
+        let start = Moment::ZERO;
+        for (busy, length) in [(Busy::Seen, SEEN_BUSY), (Busy::Said, SAID_BUSY)] {
+            let taken = ports.take(Some(port(10)), &[], start).unwrap();
+            ports.shun(taken, busy, start);
+            assert_eq!(ports.take(Some(taken), &[], start), Ok(port(11)));
+            assert_eq!(ports.take(Some(taken), &[], start + length), Ok(taken));
+            ports.give_back(port(10));
+            ports.give_back(port(11));
+        }
     }
 }

@@ -16,12 +16,14 @@ use crate::model::{Failure, Handshake, Tool};
 /// Pages of a tool list, and tools of one member, at the most; CONTRACT "Limits".
 const MOST_PAGES: usize = 1_000;
 const MOST_TOOLS: usize = 10_000;
+/// All pages together; as much as one answer may have. Bytes.
+const LARGEST_LIST: usize = 16 * 1024 * 1024;
 /// The first retry comes after this, later ones after a quarter of the time that has passed...
 const SOONEST_RETRY: Duration = Duration::from_millis(1);
 /// ...but never later than this.
 const LATEST_RETRY: Duration = Duration::from_millis(250);
 /// How long an answer to a notification is waited for; nothing depends on it.
-const NOTIFICATION: Duration = Duration::from_secs(1);
+const NOTIFICATION: Duration = Duration::from_millis(100);
 /// One request of a handshake; the launch's own deadline comes first by default.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -107,11 +109,6 @@ fn refusal(method: &str, error: &LinkError) -> Failure {
 
 /// The whole list, page by page.
 pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, LinkError> {
-    #[derive(Serialize)]
-    struct Page<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cursor: Option<&'a str>,
-    }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Listed<'a> {
@@ -122,8 +119,13 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
     }
     let mut tools: Vec<Tool> = Vec::new();
     let mut cursor: Option<String> = None;
+    let mut size = 0;
     for _ in 0..MOST_PAGES {
-        let page = link.request("tools/list", Page { cursor: cursor.as_deref() }, patience).await?;
+        let page = page(link, cursor.as_deref(), patience).await?;
+        size += page.get().len();
+        if size > LARGEST_LIST {
+            return Err(LinkError::TooLarge);
+        }
         let nonsense = |error: serde_json::Error| {
             LinkError::NotMcp(format!(
                 "its tool list cannot be read ({error}): {}",
@@ -147,4 +149,18 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
         }
     }
     Err(LinkError::NotMcp(format!("its tool list has more than {MOST_PAGES} pages")))
+}
+
+/// One page. Listing changes nothing, so it may be asked for again by a server that has hung up
+/// on a kept connection without saying so before.
+async fn page(link: &Link, cursor: Option<&str>, patience: Duration) -> Result<Box<RawValue>, LinkError> {
+    #[derive(Serialize)]
+    struct Page<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cursor: Option<&'a str>,
+    }
+    match link.request("tools/list", Page { cursor }, patience).await {
+        Err(LinkError::Broken(_)) => link.request("tools/list", Page { cursor }, patience).await,
+        answer => answer,
+    }
 }

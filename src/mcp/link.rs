@@ -4,12 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use hyper::{Response, StatusCode};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -41,6 +41,8 @@ pub enum LinkError {
     Broken(String),
     #[error("answered HTTP {status}: {body}")]
     Http { status: StatusCode, body: String },
+    #[error("no longer knows the session")]
+    SessionLost,
     #[error("{0}")]
     NotMcp(String),
     #[error("its answer is larger than {} MiB", LARGEST_ANSWER / 1024 / 1024)]
@@ -59,12 +61,25 @@ pub struct Link {
     next_id: AtomicU64,
     /// What the member settled at `initialize`: sent with every later request.
     session: OnceLock<Session>,
+    /// A connection broke while an answer was due: this member may close its connections without
+    /// saying so, and then none is kept.
+    fickle: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
 struct Session {
     id: Option<HeaderValue>,
     protocol: Option<HeaderValue>,
+}
+
+impl LinkError {
+    /// The hall itself is short of something (descriptors, memory, ports): it says nothing about
+    /// the member.
+    pub fn is_own_shortage(&self) -> bool {
+        use libc::{EADDRNOTAVAIL, EMFILE, ENFILE, ENOBUFS, ENOMEM};
+        let Self::Connect(cause) = self else { return false };
+        matches!(cause.raw_os_error(), Some(EMFILE | ENFILE | ENOBUFS | ENOMEM | EADDRNOTAVAIL))
+    }
 }
 
 impl fmt::Debug for Link {
@@ -83,6 +98,7 @@ impl Link {
             dial,
             next_id: AtomicU64::new(1),
             session: OnceLock::new(),
+            fickle: AtomicBool::new(false),
         })
     }
 
@@ -94,6 +110,7 @@ impl Link {
             dial: self.dial.clone(),
             next_id: AtomicU64::new(self.next_id.load(Ordering::Relaxed)),
             session: self.session.clone(),
+            fickle: AtomicBool::new(self.fickle.load(Ordering::Relaxed)),
         }
     }
 
@@ -103,9 +120,14 @@ impl Link {
     ) -> Result<Box<RawValue>, LinkError> {
         let exchange = async {
             let (response, id) = self.post(method, params, true).await?;
-            read_answer(response, id).await
+            let lost = response.status() == StatusCode::NOT_FOUND && self.session_id().is_some();
+            if lost { Err(LinkError::SessionLost) } else { read_answer(response, id).await }
         };
-        timeout(patience, exchange).await.unwrap_or(Err(LinkError::TimedOut(patience)))
+        let answer = timeout(patience, exchange).await.unwrap_or(Err(LinkError::TimedOut(patience)));
+        if let Err(LinkError::Broken(_)) = &answer {
+            self.fickle.store(true, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// The first request: what the member settles in its headers is kept for all that follow.
@@ -126,6 +148,10 @@ impl Link {
     /// The revision that was settled, where the member named one.
     pub fn protocol_version(&self) -> Option<&str> {
         self.session.get()?.protocol.as_ref()?.to_str().ok()
+    }
+
+    fn session_id(&self) -> Option<&HeaderValue> {
+        self.session.get()?.id.as_ref()
     }
 
     /// Whatever the member says to a notification, or if it hangs up, does no harm.
@@ -150,8 +176,11 @@ impl Link {
             .header(ACCEPT, "application/json, text/event-stream")
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| LinkError::NotMcp(error.to_string()))?;
+        let headers = request.headers_mut();
+        if self.fickle.load(Ordering::Relaxed) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(session) = self.session.get() {
-            let headers = request.headers_mut();
             session.id.clone().map(|id| headers.insert(SESSION_ID, id));
             session.protocol.clone().map(|protocol| headers.insert(PROTOCOL, protocol));
         }
@@ -204,10 +233,18 @@ async fn read_answer(response: Response<Incoming>, id: u64) -> Result<Box<RawVal
     if status.is_success() && kind.trim_start().starts_with("text/event-stream") {
         return read_events(response.into_body(), id).await;
     }
+    let elsewhere = response.headers().get(LOCATION).map(|place| excerpt(place.as_bytes()));
     let body = collect(response.into_body()).await?;
     match Reply::read(&body, id) {
         Reply::Result(result) if status.is_success() => Ok(result),
         Reply::Error(error) => Err(LinkError::Rpc(error)),
+        _ if status.is_redirection() && elsewhere.is_some() => {
+            let place = elsewhere.unwrap_or_default();
+            Err(LinkError::Http {
+                status,
+                body: format!("it is at {place}; say so with \"path\" in the manifest"),
+            })
+        }
         _ if !status.is_success() => Err(LinkError::Http { status, body: excerpt(&body) }),
         Reply::Nonsense(what) => Err(LinkError::NotMcp(what)),
         _ => Err(LinkError::NotMcp(format!("it answered with a message of its own: {}", excerpt(&body)))),

@@ -18,7 +18,7 @@ pub struct Handshake {
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
     pub name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     pub description: String,
     /// JSON Schema, untouched.
     #[serde(default = "any_object")]
@@ -31,6 +31,12 @@ impl PartialEq for Tool {
             && self.description == other.description
             && self.input_schema.get() == other.input_schema.get()
     }
+}
+
+/// `null` is as good as nothing.
+fn or_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text: Option<String> = serde::Deserialize::deserialize(deserializer)?;
+    Ok(text.unwrap_or_default())
 }
 
 fn any_object() -> Arc<RawValue> {

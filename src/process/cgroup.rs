@@ -3,12 +3,13 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::model::Pid;
+use crate::model::{Instance, Pid};
 
 /// Of the directories in which halls make cgroups.
 const PREFIX: &str = "guild-hall-";
@@ -64,17 +65,24 @@ impl Cgroups {
         entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
     }
 
-    /// Kills what is in a leftover cgroup and removes it: only a hall on this run directory has ever
-    /// put a process there.
-    pub fn clear(path: &Path) {
+    /// The cgroup that a PID file names, if it is still there and carries the launch's own id: no
+    /// other program makes such a name.
+    pub fn of_instance(path: &Path, instance: Instance) -> Option<PathBuf> {
+        let named = path.file_name()?.to_str()?.ends_with(&format!(".{instance}"));
+        (named && path.join("cgroup.procs").exists()).then(|| path.into())
+    }
+
+    /// Kills what is in a leftover cgroup and removes it: only a hall has ever put a process there.
+    /// False while something is in it.
+    pub fn clear(path: &Path) -> bool {
         let group = Cgroup { path: path.into() };
         group.kill();
-        group.remove();
+        group.remove()
     }
 
     /// Removes the common directory, if no member is left in it.
     pub fn remove(&self) {
-        let _ = fs::remove_dir(&self.root);
+        remove_tree(&self.root);
     }
 }
 
@@ -103,7 +111,8 @@ impl Cgroup {
     pub(super) fn is_empty(&self) -> bool {
         match fs::read_to_string(self.path.join("cgroup.events")) {
             Ok(events) => events.lines().any(|line| line == "populated 0"),
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            // It is gone; or we are out of descriptors, and nothing is gained by waiting.
+            Err(_) => true,
         }
     }
 
@@ -120,12 +129,22 @@ impl Cgroup {
 /// Makes the directory where it is missing and locks it. `None`: it cannot be made;
 /// `Some(None)`: another hall has it.
 fn claim(root: &Path) -> Option<Option<File>> {
-    match fs::create_dir(root) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
-        _ => {}
+    // Another hall may collect it as garbage before it is locked: then once more.
+    for _ in 0..3 {
+        match fs::create_dir(root) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+            _ => {}
+        }
+        let Ok(dir) = File::open(root) else { continue };
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Some(None);
+        }
+        let same = |here: fs::Metadata| dir.metadata().is_ok_and(|locked| locked.ino() == here.ino());
+        if fs::metadata(root).is_ok_and(same) {
+            return Some(Some(dir));
+        }
     }
-    let dir = File::open(root).ok()?;
-    Some(flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok().then_some(dir))
+    None
 }
 
 /// Removes what halls that were killed, and never followed on their run directory, left behind: only

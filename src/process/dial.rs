@@ -79,11 +79,11 @@ impl Dialer {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         stream.set_nodelay(true)?;
-        self.prove()?;
+        self.prove().await?;
         Ok(stream)
     }
 
-    fn prove(&self) -> io::Result<()> {
+    async fn prove(&self) -> io::Result<()> {
         let found = listeners(self.port)?;
         if found.is_empty() {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -95,7 +95,9 @@ impl Dialer {
         match found.iter().find(|listener| !listener.belongs_to(&pids)) {
             None => Ok(()),
             Some(_) => {
-                let owner = owner_of(*first).unwrap_or_else(|| "of another user".into());
+                let first = *first;
+                let owner = tokio::task::spawn_blocking(move || owner_of(first)).await.ok().flatten();
+                let owner = owner.unwrap_or_else(|| "of another user".into());
                 Err(io::Error::other(Stranger { port: self.port, owner }))
             }
         }
@@ -120,12 +122,17 @@ fn keep_out_of_pool(socket: &TcpSocket, OwnPorts(range): OwnPorts) {
 }
 
 /// True if the port can be bound now, as most servers would (`SO_REUSEADDR`): nobody listens on it,
-/// and no connection elsewhere has borrowed it.
-pub fn can_be_bound(port: Port) -> bool {
+/// on whatever address, and no connection elsewhere has borrowed it.
+pub fn can_be_bound(port: Port) -> io::Result<bool> {
     let bind = || -> io::Result<()> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;
-        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port.get())))
+        socket.bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port.get())))
     };
-    bind().is_ok()
+    match bind() {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+        Ok(()) => Ok(true),
+    }
 }

@@ -22,19 +22,23 @@ pub struct Leader {
 const WHOLE_GROUP: libc::c_uint = 1 << 2;
 
 impl Leader {
-    /// Must be called within a tokio runtime.
+    /// Must be called within a tokio runtime. A process that cannot be watched is ended.
     pub fn new(spawned: Spawned) -> io::Result<Self> {
+        let Spawned { pid, pidfd, .. } = spawned;
         // SAFETY: an `OwnedFd` is the same open descriptor for as long as it exists.
-        let pidfd = unsafe { AsyncFd::register_with_interest(spawned.pidfd, Interest::READABLE) }?;
-        Ok(Self { pid: spawned.pid, pidfd })
+        let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+        let pidfd = watched.inspect_err(|_| {
+            // Our child and unreaped: the number is still its own.
+            if let Some(pid) = rustix::process::Pid::from_raw(pid.0) {
+                let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+                let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+            }
+        })?;
+        Ok(Self { pid, pidfd })
     }
 
     pub fn pid(&self) -> Pid {
         self.pid
-    }
-
-    pub fn pidfd(&self) -> &OwnedFd {
-        self.pidfd.get_ref()
     }
 
     /// Returns once the process is dead; it is then a zombie until it is reaped.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::net::Ipv6Addr;
 
 use rustix::fd::OwnedFd;
 use rustix::net::netlink::{self, SocketAddrNetlink};
@@ -22,6 +23,7 @@ const REQUEST_AND_DUMP: u16 = 0x1 | 0x300;
 const DONE: u16 = 3;
 const ERROR: u16 = 2;
 const HEADER: usize = 16;
+const SOURCE_IN_MESSAGE: usize = 8;
 const INODE_IN_MESSAGE: usize = 68;
 const TCP_LISTEN: u32 = 10;
 
@@ -32,8 +34,9 @@ pub fn listeners(port: Port) -> io::Result<Vec<Listener>> {
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        ask(&socket, u8::try_from(family).unwrap_or_default(), port)?;
-        collect(&socket, &mut found)?;
+        let family = u8::try_from(family).unwrap_or_default();
+        ask(&socket, family, port)?;
+        collect(&socket, family, &mut found)?;
         if !found.is_empty() {
             break;
         }
@@ -86,7 +89,7 @@ fn ask(socket: &OwnedFd, family: u8, port: Port) -> io::Result<()> {
     Ok(())
 }
 
-fn collect(socket: &OwnedFd, found: &mut Vec<Listener>) -> io::Result<()> {
+fn collect(socket: &OwnedFd, family: u8, found: &mut Vec<Listener>) -> io::Result<()> {
     let mut buffer = [0_u8; 4096];
     // A port has few listeners: a dump that needs more datagrams than this is not ours.
     for _ in 0..64 {
@@ -99,12 +102,27 @@ fn collect(socket: &OwnedFd, found: &mut Vec<Listener>) -> io::Result<()> {
                     let errno = word(rest, HEADER).map_or(0, u32::cast_signed);
                     return Err(io::Error::from_raw_os_error(-errno));
                 }
+                _ if !takes_loopback(rest, family) => {}
                 _ => found.extend(word(rest, HEADER + INODE_IN_MESSAGE).map(|inode| Listener { inode })),
             }
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         }
     }
     Err(io::Error::other("the kernel's answer about listening sockets does not end"))
+}
+
+/// Does this socket's address take connections to 127.0.0.1?
+fn takes_loopback(message: &[u8], family: u8) -> bool {
+    let at = HEADER + SOURCE_IN_MESSAGE;
+    let Some(address) = message.get(at..at + 16).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()) else {
+        return false;
+    };
+    if i32::from(family) == libc::AF_INET {
+        return matches!(address, [127, 0, 0, 1, ..] | [0, 0, 0, 0, ..]);
+    }
+    let address = Ipv6Addr::from(address);
+    address.is_unspecified()
+        || address.to_ipv4_mapped().is_some_and(|mapped| mapped.is_loopback() || mapped.is_unspecified())
 }
 
 /// Length and kind of the netlink message that begins here.

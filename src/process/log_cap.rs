@@ -61,19 +61,30 @@ fn changed_files(watch: &OwnedFd) -> BTreeSet<String> {
     changed
 }
 
-/// Its writers hold the file itself, so it is copied and emptied, not renamed.
+/// Its writers hold the file itself, so it is copied and emptied, not renamed. What they write
+/// between the end of the copy and the cut is lost: microseconds' worth, of a log that is cut anyway.
+/// A disk that has no room for the copy gets its room back all the same.
 fn cut(path: &Path) -> io::Result<()> {
-    use io::{Seek, SeekFrom};
-    let mut log = OpenOptions::new().read(true).write(true).open(path)?;
+    let log = OpenOptions::new().read(true).write(true).open(path)?;
     let size = log.metadata()?.len();
     if size <= CAP {
         return Ok(());
     }
-    log.seek(SeekFrom::Start(size - CAP))?;
+    let kept = keep(&log, size - CAP, path);
+    log.set_len(0)?;
+    kept
+}
+
+/// Makes what follows `from` the predecessor.
+fn keep(mut log: &File, from: u64, path: &Path) -> io::Result<()> {
+    use io::{Read, Seek, SeekFrom};
     let next = path.with_extension("log.1.new");
-    io::copy(&mut io::Read::take(&mut log, CAP), &mut File::create(&next)?)?;
-    std::fs::rename(&next, path.with_extension("log.1"))?;
-    log.set_len(0)
+    let mut copy = || {
+        log.seek(SeekFrom::Start(from))?;
+        io::copy(&mut log.take(2 * CAP), &mut File::create(&next)?)?;
+        std::fs::rename(&next, path.with_extension("log.1"))
+    };
+    copy().inspect_err(|_| drop(std::fs::remove_file(&next)))
 }
 
 #[cfg(test)]

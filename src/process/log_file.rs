@@ -50,31 +50,33 @@ impl LogFile {
     }
 }
 
-/// The last `count` lines of a log and its predecessor, as they are.
-pub fn last_lines(path: &Path, count: usize) -> io::Result<Vec<u8>> {
-    let mut wanted = last_bytes(path, count)?;
+/// The last `count` lines of a log and its predecessor, as they are, and where they end: from there
+/// it can be followed without a gap.
+pub fn last_lines(path: &Path, count: usize) -> io::Result<(Vec<u8>, u64)> {
+    let (mut wanted, end) = last_bytes(path, count)?;
     let lines = wanted.iter().filter(|&&byte| byte == b'\n').count();
     if lines < count
-        && let Ok(mut older) = last_bytes(&path.with_extension("log.1"), count - lines)
+        && let Ok((mut older, _)) = last_bytes(&path.with_extension("log.1"), count - lines)
     {
         older.append(&mut wanted);
         wanted = older;
     }
-    Ok(wanted)
+    Ok((wanted, end))
 }
 
 /// The end of a file that holds `count` lines, at most 1 MiB.
-fn last_bytes(path: &Path, count: usize) -> io::Result<Vec<u8>> {
+fn last_bytes(path: &Path, count: usize) -> io::Result<(Vec<u8>, u64)> {
     const MOST: u64 = 1024 * 1024;
     let mut file = File::open(path)?;
     let end = file.metadata()?.len();
-    file.seek(SeekFrom::Start(end.saturating_sub(MOST)))?;
+    let start = end.saturating_sub(MOST);
+    file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    file.take(MOST).read_to_end(&mut bytes)?;
+    file.take(end - start).read_to_end(&mut bytes)?;
     let body = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     let mut newlines = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
     let start = count.checked_sub(1).and_then(|skip| newlines.nth(skip)).map_or(0, |(at, _)| at + 1);
-    Ok(if count == 0 { Vec::new() } else { bytes.split_off(start) })
+    Ok((if count == 0 { Vec::new() } else { bytes.split_off(start) }, end))
 }
 
 /// Splits into lines and keeps the last; the first one is dropped where it may be cut.
@@ -136,8 +138,8 @@ mod tests {
         let path = dir.path().join("m.log");
         std::fs::write(&path, "3\n4\n").unwrap();
         std::fs::write(dir.path().join("m.log.1"), "1\n2\n").unwrap();
-        assert_eq!(last_lines(&path, 3).unwrap(), b"2\n3\n4\n");
-        assert_eq!(last_lines(&path, 1).unwrap(), b"4\n");
-        assert_eq!(last_lines(&path, 9).unwrap(), b"1\n2\n3\n4\n");
+        assert_eq!(last_lines(&path, 3).unwrap().0, b"2\n3\n4\n");
+        assert_eq!(last_lines(&path, 1).unwrap(), (b"4\n".to_vec(), 4));
+        assert_eq!(last_lines(&path, 9).unwrap().0, b"1\n2\n3\n4\n");
     }
 }

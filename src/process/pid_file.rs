@@ -1,7 +1,7 @@
 //! PID files: what a hall must know to deal with the processes of the one before it.
 //!
 //! Written before a launch (without a pid) and completed after it, in place, each time by a single
-//! `write` that fits one page: SIGKILL cannot come in the middle of it. Renaming a second file into
+//! `write` where it fits one page: SIGKILL cannot come in the middle of it. Renaming a second file into
 //! its place would be no safer and costs an inode a launch, which is what a start of hundreds of
 //! members on ext4 spends most of its time on. No fsync: the file has to outlive the hall, not the
 //! machine, and a torn one is a stale one.
@@ -35,6 +35,9 @@ pub struct PidFiles {
     dir: PathBuf,
 }
 
+/// SIGKILL cannot tear a single write that fits a page of memory; bytes.
+const PAGE: usize = 4096;
+
 /// A PID file that lacks the pid.
 #[derive(Debug)]
 pub struct Draft {
@@ -43,9 +46,17 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Completes it. `file` says all that it said before, and more: the text can only be longer.
+    /// Completes it, in one write or, where it is larger than a page, by renaming.
     pub fn complete(self, file: &PidFile) -> io::Result<()> {
-        let write = || self.file.write_all_at(&serde_json::to_vec(file)?, 0);
+        let text = serde_json::to_vec(file)?;
+        let write = || {
+            if text.len() <= PAGE {
+                self.file.write_all_at(&text, 0)?;
+                return self.file.set_len(text.len() as u64);
+            }
+            let next = self.path.with_extension("json.new");
+            fs::write(&next, &text).and_then(|()| fs::rename(&next, &self.path))
+        };
         write().map_err(|error: io::Error| cannot_write(&self.path, &error))
     }
 }
@@ -65,10 +76,11 @@ impl PidFiles {
     /// Puts a launch on paper before it happens.
     pub fn begin(&self, key: &MemberKey, file: &PidFile) -> io::Result<Draft> {
         let path = self.path(key);
+        let text = serde_json::to_vec(file)?;
         let open = || {
             let opened =
                 OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-            opened.write_all_at(&serde_json::to_vec(file)?, 0)?;
+            opened.write_all_at(&text, 0)?;
             Ok(opened)
         };
         let file = open().map_err(|error: io::Error| cannot_write(&path, &error))?;

@@ -30,6 +30,8 @@ pub(super) struct Spawn<'a> {
 pub struct Spawned {
     pub pid: Pid,
     pub pidfd: OwnedFd,
+    /// It was born into the cgroup that was given, or has joined it.
+    pub in_cgroup: bool,
 }
 
 /// What the kernel refused, in the child.
@@ -71,6 +73,7 @@ struct Cradle {
     output: c_int,
     /// `cgroup.procs` to join by hand, or -1.
     join: c_int,
+    joined: bool,
     file_limit: *const libc::rlimit,
     failed: Option<(Step, c_int)>,
 }
@@ -89,6 +92,7 @@ pub(super) fn spawn(spawn: &Spawn) -> Result<Spawned, (Step, io::Error)> {
         null: null.as_raw_fd(),
         output: spawn.output.as_raw_fd(),
         join: -1,
+        joined: false,
         file_limit: FILE_LIMIT.get().map_or(ptr::null(), ptr::from_ref),
         failed: None,
     };
@@ -117,7 +121,7 @@ pub(super) fn spawn(spawn: &Spawn) -> Result<Spawned, (Step, io::Error)> {
 fn born(cgroup: Option<BorrowedFd>, cradle: &mut Cradle, stack: &mut [u128]) -> io::Result<Spawned> {
     let Some(cgroup) = cgroup else { return by_clone(cradle, stack) };
     match by_clone3(cgroup, cradle, stack) {
-        Ok(spawned) => Ok(spawned),
+        Ok(spawned) => Ok(Spawned { in_cgroup: true, ..spawned }),
         // Kernels before 5.7, and containers whose seccomp filter does not know clone3.
         Err(error)
             if matches!(
@@ -132,7 +136,8 @@ fn born(cgroup: Option<BorrowedFd>, cradle: &mut Cradle, stack: &mut [u128]) -> 
                 rustix::fs::Mode::empty(),
             );
             cradle.join = procs.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-            by_clone(cradle, stack)
+            let spawned = by_clone(cradle, stack)?;
+            Ok(Spawned { in_cgroup: cradle.joined, ..spawned })
         }
         // The group is not one that processes can be born into: the tree is then ended without it.
         Err(_) => by_clone(cradle, stack),
@@ -159,7 +164,7 @@ fn spawned(pid: i64, pidfd: c_int) -> io::Result<Spawned> {
     }
     let pid = Pid(i32::try_from(pid).map_err(io::Error::other)?);
     // SAFETY: the kernel has just made this descriptor for us, close-on-exec.
-    Ok(Spawned { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+    Ok(Spawned { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, in_cgroup: false })
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -258,7 +263,7 @@ extern "C" fn child(cradle: *mut c_void) -> c_int {
     unsafe {
         let cradle = &mut *cradle.cast::<Cradle>();
         if cradle.join >= 0 {
-            libc::write(cradle.join, c"0".as_ptr().cast(), 1);
+            cradle.joined = libc::write(cradle.join, c"0".as_ptr().cast(), 1) == 1;
         }
         libc::setpgid(0, 0);
         libc::dup2(cradle.null, 0);

@@ -50,16 +50,27 @@ pub fn sweep(instances: &HashSet<Instance>, kill: bool) -> HashSet<Instance> {
 
 /// The leaders that are alive or not yet reaped. Everything else that becomes a child of the hall
 /// (it is a subreaper) was left behind by a member.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Registry {
+    /// Children that this process was born with: a shell that ran `other & exec guild-hall run` left
+    /// them to it. They are reaped like all children, but are not the hall's to end.
+    elders: HashSet<Pid>,
     leaders: Mutex<HashSet<Pid>>,
     /// Held for reading from before a birth until the newborn is registered.
     births: RwLock<()>,
 }
 
 /// The one registry of this process: who is reaped by whom is a matter of the process as a whole.
+/// To be called first before anything is launched.
 pub fn registry() -> &'static Registry {
-    static REGISTRY: std::sync::LazyLock<Registry> = std::sync::LazyLock::new(Registry::default);
+    static REGISTRY: std::sync::LazyLock<Registry> = std::sync::LazyLock::new(|| {
+        let elders = children(Pid(std::process::id().cast_signed())).unwrap_or_default();
+        Registry {
+            elders: elders.into_iter().collect(),
+            leaders: Mutex::default(),
+            births: RwLock::default(),
+        }
+    });
     &REGISTRY
 }
 
@@ -80,25 +91,27 @@ impl Registry {
 }
 
 /// Reaps dead children that are no leaders: grandchildren whose parents died. With `kill`, also
-/// ends those that live. Returns how many of them live.
-pub fn reap_orphans(kill: bool) -> usize {
+/// ends those that live, but for the ones that the hall was born with. Returns how many live that it
+/// would end; `None` while a birth is under way: it may take as long as the disk takes.
+pub fn reap_orphans(kill: bool) -> Option<usize> {
     let registry = registry();
-    let _no_births = registry.births.write().unwrap_or_else(PoisonError::into_inner);
-    let Ok(own) = i32::try_from(std::process::id()) else { return 0 };
+    // Never waits for its turn: a writer that waits would hold up all further births.
+    let _no_births = registry.births.try_write().ok()?;
+    let own = Pid(std::process::id().cast_signed());
     let mut alive = 0;
-    for child in children(Pid(own)).unwrap_or_default() {
+    for child in children(own).unwrap_or_default() {
         let leaders = registry.leaders.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(pid) = rustix::process::Pid::from_raw(child.0).filter(|_| !leaders.contains(&child)) else {
             continue;
         };
         // It is our child and unreaped: the number cannot mean another process.
         let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-        if matches!(reaped, Ok(None)) {
+        if matches!(reaped, Ok(None)) && !registry.elders.contains(&child) {
             alive += 1;
             if kill && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
                 let _ = pidfd_send_signal(&pidfd, Signal::KILL);
             }
         }
     }
-    alive
+    Some(alive)
 }

@@ -27,9 +27,17 @@ impl Tree {
         Self { cgroup: cgroups.and_then(|cgroups| cgroups.make(&name).ok()) }
     }
 
-    /// Nothing was ever started in it.
+    /// Nothing was started in it, or what was is dead.
     pub fn discard(&self) {
         if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+            cgroup.remove();
+        }
+    }
+
+    /// The launch was born outside of its cgroup, which must not be asked about it.
+    pub fn forget_cgroup(&mut self) {
+        if let Some(cgroup) = self.cgroup.take() {
             cgroup.remove();
         }
     }

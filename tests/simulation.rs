@@ -101,7 +101,8 @@ impl World {
         let range: PortRange = PORTS.parse().unwrap();
         let settings = Settings { ports: range, launches_at_once: AT_ONCE, epoch: Timestamp(0), seed };
         let mut chance = Chance(seed);
-        let found = (0..MEMBERS).map(|n| (key(n), Ok(manifest(n, &mut chance)))).collect();
+        let papers = (0..MEMBERS).map(|n| (key(n), Ok(manifest(n, &mut chance)))).collect();
+        let found = Found { papers, ..Found::default() };
         Self {
             guild: Guild::new(settings),
             chance,
@@ -277,9 +278,9 @@ impl World {
         for _ in 0..self.chance.below(30) {
             let n = self.chance.below(MEMBERS as u64) as usize;
             match self.chance.below(4) {
-                0 => drop(self.found.remove(&key(n))),
-                1 => drop(self.found.insert(key(n), Err(rejection(n)))),
-                _ => drop(self.found.insert(key(n), Ok(manifest(n, &mut self.chance)))),
+                0 => drop(self.found.papers.remove(&key(n))),
+                1 => drop(self.found.papers.insert(key(n), Err(rejection(n)))),
+                _ => drop(self.found.papers.insert(key(n), Ok(manifest(n, &mut self.chance)))),
             }
         }
         let changes = self.guild.reload(&self.found, self.now).unwrap();

@@ -5,7 +5,9 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Failed, TOOL_ERROR, Target, print};
 
@@ -40,25 +42,40 @@ fn seconds(text: &str) -> Result<u64, String> {
     sensible.ok_or_else(|| "it must be between 0.001 and 86400".into())
 }
 
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    member: &'a str,
+    tool: &'a str,
+    arguments: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    result: Box<RawValue>,
+}
+
 impl Call {
     pub(super) async fn execute(self) -> Result<(), Failed> {
         let (text, source) = self.arguments()?;
-        let arguments: Value = serde_json::from_str(&text)
+        // Kept as they stand: a large number must reach the member as it was written.
+        let arguments: Box<RawValue> = serde_json::from_str(text.trim())
             .map_err(|error| Failed::usage(format!("{source} is not JSON: {error}")))?;
-        if !arguments.is_object() {
+        if !arguments.get().starts_with('{') {
             return Err(Failed::usage(format!(
                 "{source} must be a JSON object, such as '{{\"text\":\"hello\"}}'"
             )));
         }
-        let mut body = json!({"member": self.member, "tool": self.tool, "arguments": arguments});
-        if let Some(timeout) = self.timeout {
-            body["timeoutMs"] = timeout.into();
-        }
-        let answer: Value = self.target.client().post("/v1/call", body.to_string()).await?;
-        let result = &answer["result"];
+        let body =
+            Body { member: &self.member, tool: &self.tool, arguments: &arguments, timeout_ms: self.timeout };
+        let body = serde_json::to_string(&body).map_err(Failed::new)?;
+        let Answer { result: raw } = self.target.client().post("/v1/call", body).await?;
+        let result: &Value = &serde_json::from_str(raw.get()).map_err(Failed::new)?;
         let is_error = result["isError"] == true;
         if self.json {
-            print::json(result)?;
+            print::out(&format!("{raw}\n"))?;
         } else if !is_error {
             print::out(&content(result))?;
         }

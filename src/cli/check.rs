@@ -55,7 +55,7 @@ impl Check {
         } else {
             for (finding, diagnosis) in &findings {
                 let level = styled(if finding.level == "error" { RED } else { YELLOW }, finding.level);
-                print::out(&format!("{level} {diagnosis}\n"))?;
+                print::out(&format!("{level} {}\n", print::safe(&diagnosis.to_string())))?;
             }
             let counted = format!("{valid} valid, {invalid} invalid\n");
             print::out(&if invalid == 0 { styled(GREEN, counted) } else { counted })?;
@@ -75,6 +75,7 @@ impl Report {
                 .map_err(|error| {
                     Failed::new(error.to_string().replace(", or name another with --members", ""))
                 })?
+                .papers
                 .values()
             {
                 match paper {

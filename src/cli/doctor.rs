@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::print::{self, DIM, GREEN, RED, YELLOW, styled};
 use super::{FAILED, Failed, run_dir};
 use crate::discovery::discover;
-use crate::model::PortRange;
-use crate::process::{Cgroups, can_be_bound, find_command};
+use crate::model::{Port, PortRange};
+use crate::process::{Cgroups, can_be_bound, find_command, listeners};
 
 /// Look for what on this machine would keep the hall from working, and how to mend it
 #[derive(Debug, Args)]
@@ -49,8 +49,15 @@ struct Finding {
 
 impl Doctor {
     pub(super) fn execute(self) -> Result<(), Failed> {
-        let mut findings =
-            vec![kernel(), cgroups(), descriptors(), self.run_directory(), self.pool(), self.reserved()];
+        let mut findings = vec![
+            kernel(),
+            cgroups(),
+            socket_owners(),
+            descriptors(),
+            self.run_directory(),
+            self.pool(),
+            self.reserved(),
+        ];
         findings.extend(self.commands());
         if self.json {
             print::json(&findings)?;
@@ -147,17 +154,17 @@ impl Doctor {
                 return vec![bad(Level::Error, about, error.to_string(), "guild-hall check says more")];
             }
         };
-        let invalid = found.values().filter(|paper| paper.is_err()).count();
+        let invalid = found.papers.values().filter(|paper| paper.is_err()).count();
         let mut findings = vec![match invalid {
-            0 => fine(about, format!("{} in {}", found.len(), self.members.display())),
+            0 => fine(about, format!("{} in {}", found.papers.len(), self.members.display())),
             _ => bad(
                 Level::Error,
                 about,
-                format!("{invalid} of {} manifests are invalid", found.len()),
+                format!("{invalid} of {} manifests are invalid", found.papers.len()),
                 "guild-hall check names each fault",
             ),
         }];
-        let missing = found.iter().filter_map(|(key, paper)| {
+        let missing = found.papers.iter().filter_map(|(key, paper)| {
             let manifest = paper.as_ref().ok()?;
             find_command(manifest)
                 .err()
@@ -199,6 +206,21 @@ fn cgroups() -> Finding {
             "no cgroup v2 can be made here".into(),
             "members are ended by process group and by the instance id in their environment; run the hall under systemd with Delegate=yes, or as a user service, for more",
         ),
+    }
+}
+
+/// Without it no member can be proven to be itself, and none is ever connected.
+fn socket_owners() -> Finding {
+    let about = "socket owners";
+    let asked = Port::new(1).map(listeners);
+    match asked {
+        Some(Err(error)) => bad(
+            Level::Error,
+            about,
+            format!("the kernel does not tell who listens on a port: {error}"),
+            "the kernel needs CONFIG_INET_DIAG and CONFIG_INET_TCP_DIAG (modprobe tcp_diag), and a sandbox must allow netlink sockets",
+        ),
+        _ => fine(about, "the kernel tells who listens on a port".into()),
     }
 }
 

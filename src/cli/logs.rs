@@ -1,5 +1,7 @@
 //! `logs`: what a member has written to stdout and stderr.
 
+use std::io::IsTerminal;
+
 use clap::Args;
 
 use super::{Failed, Target, print};
@@ -31,8 +33,11 @@ impl Logs {
             self.follow
         );
         let mut pieces = client.stream(&path).await?;
+        let on_terminal = std::io::stdout().is_terminal();
         while let Some(piece) = pieces.next().await {
-            if !print::raw(&piece) {
+            // A terminal gets no escape sequences of a member's making.
+            let shown = if on_terminal { print::without_escapes(&piece).into() } else { piece };
+            if !print::raw(&shown) {
                 break;
             }
         }

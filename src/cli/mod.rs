@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod doctor;
 mod logs;
+mod output;
 mod print;
 mod reload;
 mod roster;
@@ -126,7 +127,6 @@ impl From<ClientError> for Failed {
 
 /// Parses the command line, does what it says, and exits as documented.
 pub fn main() -> ExitCode {
-    // A reader that goes away (`guild-hall roster | head`) ends a verb quietly; `run` has no such reader.
     let args: Vec<OsString> = match config::with_file(std::env::args_os().collect()) {
         Ok(args) => args,
         Err(failed) => return exit(Err(failed)),

@@ -67,7 +67,15 @@ pub(super) fn json(value: &impl serde::Serialize) -> Result<(), Failed> {
 pub(super) fn safe(text: &str) -> String {
     let bidi =
         |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
-    text.chars().map(|c| if c != '\n' && (c.is_control() || bidi(c)) { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| if !matches!(c, '\n' | '\t') && (c.is_control() || bidi(c)) { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// A piece of a log without the sequences that could steer a terminal, colours included.
+pub(super) fn without_escapes(piece: &[u8]) -> Vec<u8> {
+    let plain: Vec<u8> = anstream::adapter::strip_bytes(piece).into_vec();
+    plain.into_iter().filter(|&byte| byte >= 0x20 || matches!(byte, b'\n' | b'\t')).collect()
 }
 
 /// The first line of a text, made safe.

@@ -8,8 +8,9 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::output::Output;
 use super::run_view::View;
-use super::{Failed, print, run_dir};
+use super::{Failed, run_dir};
 use crate::control::{Door, serve};
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
@@ -63,7 +64,16 @@ const BETWEEN_BURIALS: Duration = Duration::from_millis(300);
 impl Run {
     pub(super) fn execute(self) -> Result<(), Failed> {
         let on_terminal = self.log_format == LogFormat::Auto && std::io::stdout().is_terminal();
-        log_to_stderr(self.log_format, on_terminal);
+        // People read stdout, log collectors stderr: each is printed to without ever waiting for it.
+        let (output, printing) =
+            if on_terminal { Output::start(anstream::stdout()) } else { Output::start(std::io::stderr()) };
+        let outcome = self.bring_up(&output, on_terminal);
+        output.finish(&printing);
+        outcome
+    }
+
+    fn bring_up(self, output: &Output, on_terminal: bool) -> Result<(), Failed> {
+        log_to(output.clone(), self.log_format, on_terminal);
         raise_file_limit();
         registry();
         // What members leave behind becomes our child, and is buried by us.
@@ -79,14 +89,15 @@ impl Run {
             .enable_all()
             .build()
             .map_err(|error| Failed::new(format!("cannot start: {error}")))?;
-        let outcome = runtime.block_on(run(settings, run_dir, on_terminal));
+        let outcome = runtime.block_on(run(settings, run_dir, on_terminal.then(|| output.clone())));
         // Nothing that still runs is waited for: it could only be a read of a followed log.
         runtime.shutdown_background();
         outcome
     }
 }
 
-async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Result<(), Failed> {
+/// `terminal` is where a person looks, if one does.
+async fn run(settings: HallSettings, run_dir: RunDir, terminal: Option<Output>) -> Result<(), Failed> {
     let no_signals = |error: std::io::Error| Failed::new(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new().map_err(no_signals)?;
     let burying = tokio::spawn(bury_orphans(signal(SignalKind::child()).map_err(no_signals)?));
@@ -98,8 +109,8 @@ async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Resu
     };
     let (hall, running) = started.map_err(Failed::new)?;
     let serving = tokio::spawn(serve(door, hall.clone()));
-    if on_terminal {
-        tokio::spawn(View::new(hall.clone()).show());
+    if let Some(output) = &terminal {
+        tokio::spawn(View::new(hall.clone(), output.clone()).show());
     } else {
         let (socket, members) = (hall.run_dir().socket(), hall.members_dir());
         tracing::info!(socket = %socket.display(), members = %members.display(), pid = std::process::id(), "the hall is up");
@@ -114,7 +125,7 @@ async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Resu
                 Wanted::Stop if asked => hall.kill_all().await,
                 Wanted::Stop => {
                     asked = true;
-                    announce(on_terminal, "stopping all members; once more kills them");
+                    announce(terminal.as_ref(), "stopping all members; once more kills them");
                     hall.shut_down().await;
                 }
                 Wanted::Reload => reload(hall.clone()),
@@ -128,16 +139,14 @@ async fn run(settings: HallSettings, run_dir: RunDir, on_terminal: bool) -> Resu
     outcome
         .unwrap_or_else(|panic| Err(format!("a fault of the hall itself: {panic}")))
         .map_err(Failed::new)?;
-    announce(on_terminal, "all members are stopped");
+    announce(terminal.as_ref(), "all members are stopped");
     Ok(())
 }
 
-fn announce(on_terminal: bool, what: &str) {
-    if on_terminal {
-        // Whoever pressed Ctrl-C may have closed the terminal, too.
-        let _ = print::out(&format!("{what}\n"));
-    } else {
-        tracing::info!("{what}");
+fn announce(terminal: Option<&Output>, what: &str) {
+    match terminal {
+        Some(output) => output.say(&format!("{what}\n")),
+        None => tracing::info!("{what}"),
     }
 }
 
@@ -202,14 +211,14 @@ async fn bury_orphans(mut deaths: Signal) {
     }
 }
 
-fn log_to_stderr(format: LogFormat, on_terminal: bool) {
+fn log_to(output: Output, format: LogFormat, on_terminal: bool) {
     let level = if on_terminal { tracing::Level::WARN } else { tracing::Level::INFO };
     let level = match std::env::var("GUILD_HALL_LOG").as_deref() {
         Ok("debug") => tracing::Level::DEBUG,
         Ok("warn") => tracing::Level::WARN,
         _ => level,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(move || output.clone());
     match format {
         LogFormat::Json => builder.json().flatten_event(true).init(),
         LogFormat::Auto | LogFormat::Text => {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
+use super::output::Output;
 use super::print::{self, BOLD, CYAN, DIM, phase_style, styled};
 use super::roster::overview;
 use super::table::{Table, cell};
@@ -14,6 +15,7 @@ use crate::model::{PhaseName, Tool};
 
 pub(super) struct View {
     hall: Hall,
+    output: Output,
     started: Instant,
     introduced: bool,
     /// Width of the column of names.
@@ -24,9 +26,15 @@ pub(super) struct View {
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 impl View {
-    pub(super) fn new(hall: Hall) -> Self {
+    pub(super) fn new(hall: Hall, output: Output) -> Self {
         let longest = hall.roster().members.iter().map(|entry| entry.name.as_str().len()).max();
-        Self { hall, started: Instant::now(), introduced: false, longest_name: longest.unwrap_or(0).min(40) }
+        Self {
+            hall,
+            output,
+            started: Instant::now(),
+            introduced: false,
+            longest_name: longest.unwrap_or(0).min(40),
+        }
     }
 
     /// Runs until the hall ends.
@@ -34,7 +42,7 @@ impl View {
         let mut changes = self.hall.changes();
         let roster = self.hall.roster();
         let members = roster.members.len();
-        say(&format!(
+        self.output.say(&format!(
             "{} {}, {members} member{} in {}\n",
             styled(BOLD, "Guild Hall"),
             env!("CARGO_PKG_VERSION"),
@@ -54,7 +62,7 @@ impl View {
                 change = changes.recv() => match change {
                     Ok(change) => self.change(&change),
                     // So much happened at once that it could not be read either.
-                    Err(RecvError::Lagged(missed)) => say(&styled(DIM, format!("… {missed} changes\n"))),
+                    Err(RecvError::Lagged(missed)) => self.output.say(&styled(DIM, format!("… {missed} changes\n"))),
                     Err(RecvError::Closed) => return,
                 },
                 () = &mut longest_wait, if !self.introduced => self.introduce(),
@@ -64,7 +72,12 @@ impl View {
 
     fn change(&self, change: &Change) {
         let Some(entry) = &change.entry else {
-            say(&format!("{}  {} left: {}\n", self.clock(), styled(BOLD, &change.key), change.why));
+            self.output.say(&format!(
+                "{}  {} left: {}\n",
+                self.clock(),
+                styled(BOLD, &change.key),
+                change.why
+            ));
             return;
         };
         // A launch is worth a line when it is not the first; a handshake when it is done.
@@ -84,7 +97,7 @@ impl View {
     fn line(&self, name: &str, phase: PhaseName, why: &str) {
         let phase = styled(phase_style(phase), format!("{phase:<9}"));
         let name = styled(BOLD, format!("{name:<width$}", width = self.longest_name));
-        say(&format!("{}  {phase}  {name}  {}\n", self.clock(), styled(DIM, print::safe(why))));
+        self.output.say(&format!("{}  {phase}  {name}  {}\n", self.clock(), styled(DIM, print::safe(why))));
     }
 
     /// Seconds since the hall came up.
@@ -113,7 +126,7 @@ impl View {
         ] {
             steps.row(vec![cell(format!("  {command}"), CYAN), cell(what, DIM)]);
         }
-        say(&format!(
+        self.output.say(&format!(
             "\n{}\nThe hall listens on {}. From another terminal:\n{}{}\nCtrl-C stops all members.\n\n",
             overview(&roster),
             styled(CYAN, socket.display()),
@@ -160,9 +173,4 @@ fn example_call(member: &str, tool: &Tool) -> String {
         format!(" '{}'", print::safe(&Value::from(arguments).to_string()))
     };
     format!("call {member} {}{arguments}", print::first_line(&tool.name))
-}
-
-fn say(text: &str) {
-    // A terminal that is gone must not end the hall.
-    let _ = print::out(text);
 }

@@ -43,8 +43,8 @@ impl Names {
         for (name, answer) in self.names.iter().zip(join_all(asked).await) {
             match answer {
                 Ok(entry) => {
-                    if wish != Wish::Stop && entry.status == Status::Error {
-                        let why = entry.error.clone().unwrap_or_default();
+                    if wish != Wish::Stop && !self.no_wait && entry.status != Status::Connected {
+                        let why = entry.error.clone().unwrap_or_else(|| format!("it is {}", entry.phase));
                         add(&mut failed, Failed::new(format!("{name} did not come up: {why}")));
                     }
                     entries.push(entry);

@@ -1,6 +1,7 @@
 //! Taking fields out of a JSON object, one after the other, and noting every fault on the way.
 //! Used by each dialect: what is asked for is known, what is left over is unknown.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ impl Findings {
         }
     }
 
+    /// No more faults are collected.
+    fn are_enough(&self) -> bool {
+        self.faults.len() >= MOST_FINDINGS
+    }
+
     fn diagnosis(&self, place: Option<Place>, field: &str, message: String) -> Diagnosis {
         let field = (!field.is_empty()).then(|| field.to_owned());
         Diagnosis { file: self.file.clone(), place, field, message }
@@ -68,9 +74,13 @@ impl<'a> Fields<'a> {
             );
             return None;
         };
-        let mut left: Vec<(Key, Node)> = Vec::with_capacity(pairs.len());
+        let mut left: Vec<(Key, Node)> = Vec::new();
+        let mut names = HashSet::new();
         for (key, value) in pairs {
-            if left.iter().any(|(earlier, _)| earlier.text == key.text) {
+            if findings.are_enough() {
+                break;
+            }
+            if !names.insert(key.text.clone()) {
                 let name = join(path, &key.text);
                 findings.fault(
                     Some(node.place_of_key(&key, &value)),
@@ -143,7 +153,7 @@ impl<'a> Fields<'a> {
 
     /// Notes a warning for each field that nobody asked for.
     pub(super) fn warn_of_the_rest(self, findings: &mut Findings) {
-        for (key, value) in &self.left {
+        for (key, value) in self.left.iter().take(MOST_FINDINGS) {
             let near = self.known.iter().find(|known| strsim::damerau_levenshtein(known, &key.text) <= 2);
             let near = near.map(|known| format!("; did you mean {known:?}?")).unwrap_or_default();
             let message = format!("is not a field of this standard and is ignored{near}");
@@ -197,8 +207,8 @@ impl<'a> Field<'a> {
             self.wrong("a list of texts", findings);
             return None;
         };
-        let item = |(n, node)| Field { node, name: format!("{}[{n}]", self.name) }.text(findings);
-        items.into_iter().enumerate().map(item).collect()
+        let mut item = |(n, node)| Field { node, name: format!("{}[{n}]", self.name) }.text(findings);
+        items.into_iter().enumerate().map(&mut item).collect()
     }
 
     /// An object of texts, in order. The keys are names of environment variables.
@@ -208,14 +218,18 @@ impl<'a> Field<'a> {
             return Vec::new();
         };
         let mut variables: Vec<(String, String)> = Vec::new();
+        let mut names = HashSet::new();
         for (key, node) in pairs {
+            if findings.are_enough() {
+                break;
+            }
             let name = join(&self.name, &key.text);
-            let place = self.node.place_of_key(&key, &node);
+            let place = || self.node.place_of_key(&key, &node);
             if key.text.is_empty() || key.text.contains(['=', '\0']) {
                 let message = format!("{} cannot be the name of an environment variable", excerpt(&key.text));
-                findings.fault(Some(place), &name, message);
-            } else if variables.iter().any(|(earlier, _)| *earlier == key.text) {
-                findings.fault(Some(place), &name, "stands here a second time; remove one of the two");
+                findings.fault(Some(place()), &name, message);
+            } else if !names.insert(key.text.clone()) {
+                findings.fault(Some(place()), &name, "stands here a second time; remove one of the two");
             } else if let Some(value) = (Field { node, name }).text(findings) {
                 variables.push((key.text.into_owned(), value));
             }

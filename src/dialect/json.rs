@@ -40,6 +40,8 @@ pub(super) enum Value<'a> {
     Number(serde_json::Number),
     Text(String),
     List(Vec<Node<'a>>),
+    /// It has the right syntax and cannot be represented: half of a surrogate pair, a number too large.
+    Unreadable(String),
     Object(Vec<(Key<'a>, Node<'a>)>),
 }
 
@@ -82,21 +84,18 @@ impl<'a> Node<'a> {
     pub(super) fn value(&self) -> Value<'a> {
         let raw = self.raw;
         let node = |raw: &'a RawValue| Node { document: self.document, raw: raw.get() };
-        // The syntax of the whole document was checked: none of these can fail.
         match raw.as_bytes().first() {
-            Some(b'{') => {
-                let Pairs(pairs) = serde_json::from_str(raw).unwrap_or(Pairs(Vec::new()));
+            Some(b'{') => read(raw, |Pairs(pairs)| {
                 Value::Object(pairs.into_iter().map(|(text, raw)| (Key { text }, node(raw))).collect())
-            }
+            }),
             Some(b'[') => {
-                let items: Vec<&'a RawValue> = serde_json::from_str(raw).unwrap_or_default();
-                Value::List(items.into_iter().map(node).collect())
+                read(raw, |items: Vec<&'a RawValue>| Value::List(items.into_iter().map(node).collect()))
             }
-            Some(b'"') => Value::Text(serde_json::from_str(raw).unwrap_or_default()),
+            Some(b'"') => read(raw, Value::Text),
             Some(b't') => Value::Bool(true),
             Some(b'f') => Value::Bool(false),
             Some(b'n') => Value::Null,
-            _ => serde_json::from_str(raw).map_or(Value::Null, Value::Number),
+            _ => read(raw, Value::Number),
         }
     }
 
@@ -109,6 +108,7 @@ impl<'a> Node<'a> {
             Value::Text(text) => format!("the text {}", excerpt(&text)),
             Value::List(items) => format!("a list of {}", items.len()),
             Value::Object(_) => "an object".into(),
+            Value::Unreadable(why) => format!("unreadable ({why})"),
         }
     }
 
@@ -130,6 +130,16 @@ impl<'a> Document<'a> {
     fn place_of(&self, slice: &'a str) -> Place {
         let offset = (slice.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         place_after(self.text.get(..offset).unwrap_or_default())
+    }
+}
+
+/// Decodes what was found to have the right syntax.
+fn read<'a, T: Deserialize<'a>>(raw: &'a str, value: impl FnOnce(T) -> Value<'a>) -> Value<'a> {
+    match serde_json::from_str(raw) {
+        Ok(decoded) => value(decoded),
+        Err(error) => {
+            Value::Unreadable(error.to_string().split(" at line ").next().unwrap_or_default().to_owned())
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub fn discover(members: &Path) -> Result<Found, DiscoveryError> {
     let mut walk = Walk {
         members,
         root,
-        found: Found::new(),
+        found: Found::default(),
         stems: HashSet::new(),
         links: Vec::new(),
         seen: BTreeSet::new(),
@@ -58,7 +58,13 @@ pub fn discover(members: &Path) -> Result<Found, DiscoveryError> {
 /// Reads the manifest of one member directory; `None` if it holds none.
 /// `shown` is the directory as messages name it.
 pub fn read_member(shown: &Path) -> Option<Result<Manifest, Rejection>> {
-    let file = MANIFEST_FILES.iter().find(|file| fs::symlink_metadata(shown.join(file)).is_ok())?;
+    // One that cannot be looked at is there all the same.
+    let is_there = |file: &&&str| {
+        !fs::symlink_metadata(shown.join(file)).is_err_and(|error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        })
+    };
+    let file = MANIFEST_FILES.iter().find(is_there)?;
     Some(read_manifest(&shown.join(file)))
 }
 
@@ -120,7 +126,10 @@ impl Walk<'_> {
                     }
                 }
             }
-            Err(error) => self.reject(&collection, path, format!("the directory cannot be read: {error}")),
+            Err(error) => {
+                self.reject(&collection, path, format!("the directory cannot be read: {error}"));
+                self.found.unread.insert(collection);
+            }
         }
     }
 
@@ -178,7 +187,7 @@ impl Walk<'_> {
     }
 
     fn insert(&mut self, text: &str, path: &Path, read: Result<Manifest, Rejection>) {
-        if self.found.len() >= MOST_MEMBERS {
+        if self.found.papers.len() >= MOST_MEMBERS {
             return;
         }
         let file = self.shown(path);
@@ -200,7 +209,8 @@ impl Walk<'_> {
             }
         };
         if let Ok(key) = key {
-            self.found.insert(key, paper);
+            // A stand-in for an unusable name must not take a member's place.
+            self.found.papers.entry(key).or_insert(paper);
         }
     }
 

@@ -8,17 +8,18 @@ use crate::model::{Changes, Found, MemberKey};
 /// Compares the members that are known with what stands in the directory now.
 pub(super) fn compare(known: &BTreeMap<MemberKey, Seat>, found: &Found) -> Changes {
     let mut changes = Changes::default();
-    for (key, paper) in found {
+    for (key, paper) in &found.papers {
         match known.get(key) {
             None => changes.added.push(key.clone()),
             Some(seat) if seat.holds(paper) => changes.unchanged += 1,
             Some(_) => changes.changed.push(key.clone()),
         }
     }
-    changes.removed = known
-        .iter()
-        .filter(|(key, seat)| !found.contains_key(key) && !seat.is_leaving())
-        .map(|(key, _)| key.clone())
-        .collect();
+    let is_gone = |key: &MemberKey| {
+        let collection = key.as_str().split_once('/').map(|(collection, _)| collection);
+        !found.papers.contains_key(key) && !collection.is_some_and(|name| found.unread.contains(name))
+    };
+    let removed = known.iter().filter(|(key, seat)| is_gone(key) && !seat.is_leaving());
+    changes.removed = removed.map(|(key, _)| key.clone()).collect();
     changes
 }

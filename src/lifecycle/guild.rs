@@ -186,7 +186,7 @@ impl Guild {
             }
         }
         for key in changes.added.iter().chain(&changes.changed) {
-            if let Some(paper) = found.get(key) {
+            if let Some(paper) = found.papers.get(key) {
                 self.admit(key, paper.clone());
             }
         }

@@ -25,8 +25,14 @@ pub use phase::{PhaseName, Status};
 pub use port::{Port, PortRange, PortRangeError};
 pub use roster::{Changes, Entry, HallFacts, LastExit, Roster};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a walk through the members directory found: a manifest or the reason why there is none.
-pub type Found = BTreeMap<MemberKey, Result<Arc<Manifest>, Rejection>>;
+/// What a walk through the members directory found.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// A manifest, or the reason why there is none.
+    pub papers: BTreeMap<MemberKey, Result<Arc<Manifest>, Rejection>>,
+    /// Collections that stand there and could not be read: nothing is known of their members.
+    pub unread: BTreeSet<String>,
+}

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_tail_is_safe_to_print() {
-        assert_eq!(printable("\u{1b}[31mred\u{1b}[0m\ttab\u{7}\u{202e}x"), "red tab  x");
+        assert_eq!(printable("\u{1b}[31mred\u{1b}[0m\ttab\u{7}\u{202e}x"), "red tab x");
         assert_eq!(printable(&"y".repeat(600)).chars().count(), 501);
         assert_eq!(lines(b"\xff\xfe bad\n\n  \nlast", false, 5), ["\u{fffd}\u{fffd} bad", "last"]);
         assert_eq!(lines(b"cut\nwhole", true, 5), ["whole"]);

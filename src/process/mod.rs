@@ -20,6 +20,7 @@ pub use dial::{Dialer, OwnPorts, Stranger, can_be_bound};
 pub use identity::{Identity, boot_id};
 pub use leader::Leader;
 
+pub use listener::listeners;
 pub use log_cap::cap_logs;
 pub use log_file::{LogFile, last_lines};
 pub use pid_file::{Draft, PidFile, PidFiles};

@@ -71,6 +71,8 @@ struct Process {
     alive: bool,
     /// The core was told of its death: it must not be signalled any more.
     reported: bool,
+    /// Its handshake was told: without it the member cannot be connected.
+    greeted: bool,
     deaf: bool,
 }
 
@@ -218,8 +220,10 @@ impl World {
             Tiding::Report(report) => report,
             Tiding::Death(exit) => return self.die(instance, exit),
         };
-        if let Report::Ended { .. } = report {
-            self.processes.get_mut(&instance).unwrap().reported = true;
+        match report {
+            Report::Ended { .. } => self.processes.get_mut(&instance).unwrap().reported = true,
+            Report::Greeted(_) => self.processes.get_mut(&instance).unwrap().greeted = true,
+            _ => {}
         }
         self.guild.report(&key, instance, report, self.now);
         self.settle(Some(&key));
@@ -374,7 +378,7 @@ impl World {
             return self.later(delay, key, instance, Tiding::Report(Report::SpawnFailed(failure)));
         }
         let deaf = self.chance.below(5) == 0;
-        let process = Process { key: key.clone(), port, alive: true, reported: false, deaf };
+        let process = Process { key: key.clone(), port, alive: true, reported: false, greeted: false, deaf };
         self.processes.insert(instance, process);
         self.living.insert(key.clone(), instance);
         self.ports_in_use.insert(port, instance);
@@ -463,6 +467,7 @@ impl World {
         if entry.status == Status::Connected {
             let instance = entry.instance.expect("a connected member has an instance");
             assert!(!self.processes[&instance].reported, "invariant 5: {key} is connected after its death");
+            assert!(self.processes[&instance].greeted, "{key} is connected by the answer of another launch");
             assert!(entry.port.is_some() && entry.pid.is_some());
         }
         if entry.status == Status::Error {

@@ -69,7 +69,7 @@ impl Guild {
             if !still {
                 let busy = match next {
                     Next::LaunchAvoiding => Some(Busy::Seen),
-                    Next::LaunchElsewhere => Some(Busy::Said),
+                    Next::LaunchElsewhere { .. } => Some(Busy::Said),
                     _ => None,
                 };
                 self.release(port, busy);
@@ -109,10 +109,11 @@ impl Guild {
                 self.gate.join(key.clone());
                 after.map_or(queued, |failure| Phase::Waiting { failure, due: Due::Queued })
             }
-            Next::LaunchElsewhere => {
+            Next::LaunchElsewhere { stderr_tail } => {
                 member.refused.extend(member.last_port);
+                member.last_words = stderr_tail;
                 if member.refused.len() >= MOST_PORTS_TRIED {
-                    return Some(Phase::Failed(all_refused(&member.refused)));
+                    return Some(Phase::Failed(all_refused(member)));
                 }
                 self.gate.join_first(key.clone());
                 queued
@@ -187,7 +188,7 @@ impl Guild {
             let port = match self.ports.take(member.last_port, &member.refused, self.now) {
                 Ok(port) => port,
                 Err(NoPort::AllRefused) => {
-                    let failure = all_refused(&member.refused);
+                    let failure = all_refused(member);
                     self.enter(&key, Phase::Failed(failure), before);
                     continue;
                 }
@@ -199,6 +200,7 @@ impl Guild {
                 }
             };
             member.last_port = Some(port);
+            member.attempts = member.refused.len() + 1;
             let manifest = member.manifest.clone();
             let instance = Instance::from_bits(self.random.next());
             self.gate.launched(instance, self.now);
@@ -244,6 +246,8 @@ impl Guild {
                     phase: Phase::Stopped(Rest::Queued),
                     since: now,
                     refused: Vec::new(),
+                    attempts: 0,
+                    last_words: Arc::default(),
                     last_port: None,
                     last_exit: None,
                     budget: Budget::default(),
@@ -287,12 +291,15 @@ impl Guild {
     }
 }
 
-fn all_refused(ports: &[Port]) -> Failure {
-    let list: Vec<String> = ports.iter().map(Port::to_string).collect();
-    Failure::new(format!(
+fn all_refused(member: &Admitted) -> Failure {
+    let list: Vec<String> = member.refused.iter().map(Port::to_string).collect();
+    let said = member.last_words.iter().rev().find(|line| !line.trim().is_empty());
+    let said = said.map(|line| format!("; it said: {}", line.trim())).unwrap_or_default();
+    let what = format!(
         "exited with code 2 (port taken) on each of {} ports: {}; does it really fail to bind, or is 2 its code for \
-         another error?",
-        ports.len(),
+         another error?{said}",
+        list.len(),
         list.join(", ")
-    ))
+    );
+    Failure::new(what).with_tail(member.last_words.clone())
 }

@@ -69,7 +69,7 @@ fn admitted(key: &MemberKey, member: &Admitted, wall: impl Fn(Moment) -> Timesta
         instance: launch.map(|launch| launch.instance),
         adopted: false,
         since: wall(member.since),
-        attempts: member.refused.len() + usize::from(launch.is_some()),
+        attempts: member.attempts,
         restarts: member.budget.total(),
         last_exit: member.last_exit.map(|(exit, at)| LastExit::new(exit, wall(at))),
         retry_at: match phase {

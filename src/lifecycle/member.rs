@@ -57,7 +57,9 @@ pub(super) enum Next {
         after: Option<Failure>,
     },
     /// The member exited with code 2: this port will not do, the next one at once.
-    LaunchElsewhere,
+    LaunchElsewhere {
+        stderr_tail: Arc<[String]>,
+    },
     /// The port was found taken before the launch: not counted as an attempt.
     LaunchAvoiding,
     /// The restart policy and the budget decide.
@@ -111,7 +113,9 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
             let failure = Failure::new(late_handshake(&life.launch, obstacle.as_deref()));
             terminate(life, Then::Fail(failure), now)
         }
-        (P::Greeting { .. }, Told(R::Ended { exit: Exit::PORT_TAKEN, .. })) => (Next::LaunchElsewhere, None),
+        (P::Greeting { .. }, Told(R::Ended { exit: Exit::PORT_TAKEN, stderr_tail })) => {
+            (Next::LaunchElsewhere { stderr_tail }, None)
+        }
         (P::Greeting { life, .. }, Told(R::Ended { exit, stderr_tail })) => {
             ended(exit, "before its handshake", &life, stderr_tail, manifest, now)
         }

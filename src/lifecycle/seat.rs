@@ -20,6 +20,10 @@ pub(super) struct Admitted {
     pub(super) since: Moment,
     /// Ports that the member refused with exit code 2 in the present start.
     pub(super) refused: Vec<Port>,
+    /// What the last launch that refused its port had to say.
+    pub(super) last_words: Arc<[String]>,
+    /// Launches in the present start.
+    pub(super) attempts: usize,
     pub(super) last_port: Option<Port>,
     pub(super) last_exit: Option<(Exit, Moment)>,
     pub(super) budget: Budget,

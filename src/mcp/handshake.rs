@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Link, LinkError, protocol_version};
 use super::wire::{PROTOCOL_VERSION, excerpt};
@@ -22,6 +22,8 @@ const LARGEST_LIST: usize = 16 * 1024 * 1024;
 const SOONEST_RETRY: Duration = Duration::from_millis(1);
 /// ...but never later than this.
 const LATEST_RETRY: Duration = Duration::from_millis(250);
+/// An answer that takes longer is worth telling.
+const SLOW: Duration = Duration::from_millis(500);
 /// How long an answer to a notification is waited for; nothing depends on it.
 const NOTIFICATION: Duration = Duration::from_millis(100);
 /// One request of a handshake; the launch's own deadline comes first by default.
@@ -53,7 +55,9 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
     let begun = Instant::now();
     let mut last = Obstacle::new();
     let result = loop {
-        match initialize(link).await {
+        let silence = "it accepts connections and does not answer initialize";
+        let answer = told_if_slow(initialize(link), || tell(silence.into())).await;
+        match answer {
             Ok(result) => break result,
             Err(error) => {
                 let Some(obstacle) = not_yet(&error) else { return Err(refusal("initialize", &error)) };
@@ -75,8 +79,22 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
     }
     link.notify("notifications/initialized", NOTIFICATION).await;
     let protocol_version = protocol_version(&result).unwrap_or_else(|| PROTOCOL_VERSION.into());
-    let tools = list_tools(link, PATIENCE).await.map_err(|error| refusal("tools/list", &error))?;
+    let silence = "it answered initialize and does not answer tools/list";
+    let listed = told_if_slow(list_tools(link, PATIENCE), || tell(silence.into())).await;
+    let tools = listed.map_err(|error| refusal("tools/list", &error))?;
     Ok(Handshake { protocol_version, tools })
+}
+
+/// Waits for an answer, and tells once if it is slow to come.
+async fn told_if_slow<T>(answer: impl Future<Output = T>, tell: impl FnOnce()) -> T {
+    let mut answer = std::pin::pin!(answer);
+    match timeout(SLOW, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            tell();
+            answer.await
+        }
+    }
 }
 
 async fn initialize(link: &Link) -> Result<Box<RawValue>, LinkError> {

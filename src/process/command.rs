@@ -139,7 +139,10 @@ fn look_up(command: &str, dir: &Path, search: &OsStr) -> Result<PathBuf, Command
             Ok(_) => executable(&path)
                 .map(|()| path.clone())
                 .map_err(|why| CommandError::NotExecutable { path, why }),
-            Err(_) => Err(CommandError::NoSuchFile { command: command.into(), path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(CommandError::NoSuchFile { command: command.into(), path })
+            }
+            Err(source) => Err(CommandError::Execute { path, source, hint: String::new() }),
         };
     }
     let mut refused = None;

@@ -3,8 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must say so")]
 
 mod api;
+mod calls;
+mod commands;
 mod discovery;
 mod hall;
+mod health;
 mod lifecycle;
+mod nobody;
+mod ports;
 mod real_servers;
+mod restarts;
 mod rogues;
+mod stopping;
+mod traces;
+mod wire;

@@ -80,15 +80,15 @@ impl<'a> Fields<'a> {
             if findings.are_enough() {
                 break;
             }
-            if !names.insert(key.text.clone()) {
+            if names.insert(key.text.clone()) {
+                left.push((key, value));
+            } else {
                 let name = join(path, &key.text);
                 findings.fault(
                     Some(node.place_of_key(&key, &value)),
                     &name,
                     "stands here a second time; remove one of the two",
                 );
-            } else {
-                left.push((key, value));
             }
         }
         Some(Self { node, path: path.into(), left, known: Vec::new() })

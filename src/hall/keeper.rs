@@ -56,7 +56,7 @@ impl Life {
             // Its task has ended: so has the process.
             Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(_)) => {
-                tracing::warn!(?errand, "a keeper does not keep up with its errands")
+                tracing::warn!(?errand, "a keeper does not keep up with its errands");
             }
         }
     }

@@ -35,15 +35,16 @@ impl Cgroups {
     pub fn new(run_dir_name: &str) -> Option<Self> {
         let own = own_cgroup()?;
         let root = own.join(format!("{PREFIX}{run_dir_name}"));
-        let (root, lock) = match claim(&root)? {
-            Some(lock) => (root, lock),
+        let (root, claimed) = match claim(&root) {
             // A hall whose run directory was deleted under it, and this one has got the same inode.
-            None => {
+            Claim::AnotherHalls => {
                 let root = own.join(format!("{PREFIX}{run_dir_name}-{}", std::process::id()));
-                let lock = claim(&root)??;
-                (root, lock)
+                let claimed = claim(&root);
+                (root, claimed)
             }
+            claimed => (root, claimed),
         };
+        let Claim::Ours(lock) = claimed else { return None };
         // Made is not yet usable: `cgroup.kill` is there since Linux 5.14, and must be ours to write.
         if rustix::fs::access(root.join("cgroup.kill"), rustix::fs::Access::WRITE_OK).is_err() {
             let _ = fs::remove_dir(&root);
@@ -126,25 +127,32 @@ impl Cgroup {
     }
 }
 
-/// Makes the directory where it is missing and locks it. `None`: it cannot be made;
-/// `Some(None)`: another hall has it.
-fn claim(root: &Path) -> Option<Option<File>> {
+/// What became of an attempt to have a directory for oneself.
+enum Claim {
+    /// It is ours for as long as this is open.
+    Ours(File),
+    AnotherHalls,
+    CannotBeMade,
+}
+
+/// Makes the directory where it is missing and locks it.
+fn claim(root: &Path) -> Claim {
     // Another hall may collect it as garbage before it is locked: then once more.
     for _ in 0..3 {
         match fs::create_dir(root) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Claim::CannotBeMade,
             _ => {}
         }
         let Ok(dir) = File::open(root) else { continue };
         if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Some(None);
+            return Claim::AnotherHalls;
         }
         let same = |here: fs::Metadata| dir.metadata().is_ok_and(|locked| locked.ino() == here.ino());
         if fs::metadata(root).is_ok_and(same) {
-            return Some(Some(dir));
+            return Claim::Ours(dir);
         }
     }
-    None
+    Claim::CannotBeMade
 }
 
 /// Removes what halls that were killed, and never followed on their run directory, left behind: only
@@ -152,7 +160,7 @@ fn claim(root: &Path) -> Option<Option<File>> {
 fn collect_garbage(own: &Path, except: &Path) {
     for root in subgroups(own).into_iter().filter(|root| root != except) {
         let is_halls = root.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-        if is_halls && (Cgroup { path: root.clone() }).is_empty() && matches!(claim(&root), Some(Some(_))) {
+        if is_halls && (Cgroup { path: root.clone() }).is_empty() && matches!(claim(&root), Claim::Ours(_)) {
             remove_tree(&root);
         }
     }

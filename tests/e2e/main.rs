@@ -1,6 +1,11 @@
 //! End to end: through the built binary, with real processes, sockets and signals.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must say so")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::assigning_clones,
+    reason = "a test that cannot go on must say so"
+)]
 
 mod api;
 mod calls;

@@ -50,9 +50,9 @@ pub fn patient() -> Value {
     json!({"startTimeoutMs": NEVER, "restart": "never"})
 }
 
-/// `mcp` of a manifest that runs tests/e2e/curt.py, which hangs up `now` or `later`.
+/// `mcp` of a manifest that runs tests/members/curt.py, which hangs up `now` or `later`.
 pub fn curt_mcp(when: &str) -> Value {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/curt.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/members/curt.py");
     json!({"command": python(), "args": ["-S", script, when]})
 }
 

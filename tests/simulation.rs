@@ -7,6 +7,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::cast_possible_truncation,
+    clippy::struct_excessive_bools,
     reason = "a test that cannot go on must say so"
 )]
 

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::assigning_clones,
+    clippy::assigning_clones,
     reason = "a test that cannot go on must say so"
 )]
 

@@ -4,7 +4,6 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::assigning_clones,
-    clippy::assigning_clones,
     reason = "a test that cannot go on must say so"
 )]
 

@@ -1,9 +1,26 @@
-pub mod cli;
-pub mod control;
-pub mod dialect;
-pub mod discovery;
-pub mod hall;
-pub mod lifecycle;
-pub mod mcp;
+//! Guild Hall, the supervisor that AI-agent plugins live under. The map of the house, from the ground
+//! up; a room uses the floors below its own only (tests/floors.rs). ARCHITECTURE.md tells the rest.
+
+/// F0: words as types.
 pub mod model;
+
+/// F1: a plugin's papers, read into one manifest. Pure.
+pub mod dialect;
+/// F1: deciding without doing. Pure.
+pub mod lifecycle;
+
+/// F2: from a members directory to manifests.
+pub mod discovery;
+/// F2: the Model Context Protocol, towards a member.
+pub mod mcp;
+/// F2: processes of Linux, and the files about them.
 pub mod process;
+
+/// F3: the loop, and the tasks that carry out what the core decides.
+pub mod hall;
+
+/// F4: the local API and its client.
+pub mod control;
+
+/// F5: one file a verb.
+pub mod cli;

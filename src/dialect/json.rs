@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::model::Place;
 
-/// Values inside values, at the most; CONTRACT "Limits".
+/// Values inside values, at the most; docs/operation.md, "Limits".
 const DEEPEST: usize = 64;
 
 /// One document.

@@ -1,10 +1,10 @@
 //! F1. Deciding without doing: every member's life as pure functions of what happened and when.
 //!
-//! Nothing here touches a file, a socket, a clock or chance. [`Guild::take`] is told of an
-//! [`Event`] and the present [`Moment`](crate::model::Moment), changes its members, and returns
-//! the [`Action`]s that somebody (the hall, or a simulation) must now carry out.
+//! Nothing here touches a file, a socket, a clock or chance. [`Guild`] is told what happened and the
+//! present [`Moment`](crate::model::Moment), changes its members, and has the [`Action`]s ready that
+//! somebody (the hall, or a simulation) must now carry out.
 //!
-//! Read `member.rs` first: it is the table of DESIGN "The life of a member".
+//! Read `member.rs` first: it is the table of a member's life.
 
 mod bookkeeping;
 mod budget;

@@ -13,7 +13,7 @@ use super::link::{Link, LinkError, protocol_version};
 use super::wire::{PROTOCOL_VERSION, excerpt};
 use crate::model::{Failure, Handshake, Tool};
 
-/// Pages of a tool list, and tools of one member, at the most; CONTRACT "Limits".
+/// Pages of a tool list, and tools of one member, at the most; docs/operation.md, "Limits".
 const MOST_PAGES: usize = 1_000;
 const MOST_TOOLS: usize = 10_000;
 /// All pages together; as much as one answer may have. Bytes.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The phases of DESIGN; each has exactly one [`Status`].
+/// The phases of a member (README.md); each has exactly one [`Status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PhaseName {

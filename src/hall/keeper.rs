@@ -38,6 +38,8 @@ const PROBE: Duration = Duration::from_secs(4);
 const BURIAL: Duration = Duration::from_millis(50);
 /// Looks for what a dead member left behind, where there are no cgroups.
 const MOST_SWEEPS: usize = 20;
+/// A failed handshake is told this much later than it is seen.
+const DEATH_GOES_FIRST: Duration = Duration::from_millis(100);
 /// A member that has not ended so soon after SIGTERM may have processes outside its group.
 const REACH_OUT: Duration = Duration::from_millis(50);
 /// A member that was asked to stop and whose first process is gone: how often the rest is looked at.
@@ -181,6 +183,11 @@ impl Keeper {
         let greeter = self.greeter();
         async move {
             let greeted = greeter.greet(|obstacle| greeter.hint(Report::Obstacle(obstacle))).await;
+            if greeted.is_err() {
+                // A member that dies breaks its connection first: then its exit is what went wrong,
+                // and this task is aborted.
+                sleep(DEATH_GOES_FIRST).await;
+            }
             greeter.tell(greeted.map_or_else(Report::HandshakeFailed, Report::Greeted)).await;
         }
     }

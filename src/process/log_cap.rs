@@ -14,6 +14,8 @@ use tokio::io::unix::AsyncFd;
 
 /// A log is cut when it is larger than this; bytes.
 const CAP: u64 = 10 * 1024 * 1024;
+/// Room in the predecessor for what is written while it is copied; bytes.
+const MEANWHILE: u64 = 1024 * 1024;
 /// Changes are looked at this often, at the most.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -70,7 +72,7 @@ fn cut(path: &Path) -> io::Result<()> {
     if size <= CAP {
         return Ok(());
     }
-    let kept = keep(&log, size - CAP, path);
+    let kept = keep(&log, size - (CAP - MEANWHILE), path);
     log.set_len(0)?;
     kept
 }
@@ -81,7 +83,7 @@ fn keep(mut log: &File, from: u64, path: &Path) -> io::Result<()> {
     let next = path.with_extension("log.1.new");
     let mut copy = || {
         log.seek(SeekFrom::Start(from))?;
-        io::copy(&mut log.take(2 * CAP), &mut File::create(&next)?)?;
+        io::copy(&mut log.take(CAP), &mut File::create(&next)?)?;
         std::fs::rename(&next, path.with_extension("log.1"))
     };
     copy().inspect_err(|_| drop(std::fs::remove_file(&next)))
@@ -101,6 +103,6 @@ mod tests {
         cut(&path).unwrap();
         assert_eq!(path.metadata().unwrap().len(), 0);
         let old = std::fs::read(dir.path().join("m.log.1")).unwrap();
-        assert!(old.len() as u64 == CAP && old.iter().all(|&byte| byte == b'b'));
+        assert!(old.len() as u64 == CAP - MEANWHILE && old.iter().all(|&byte| byte == b'b'));
     }
 }

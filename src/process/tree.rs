@@ -75,7 +75,7 @@ impl Tree {
     fn signal_outside_group(&self, leader: Pid, signal: Signal) {
         let Some(cgroup) = &self.cgroup else { return };
         let pids = cgroup.pids();
-        if pids.len() <= 1 {
+        if pids.iter().all(|&pid| pid == leader) {
             return;
         }
         // Pinned first, then proven to be in the cgroup still.

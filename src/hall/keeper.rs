@@ -39,7 +39,7 @@ const BURIAL: Duration = Duration::from_millis(50);
 /// Looks for what a dead member left behind, where there are no cgroups.
 const MOST_SWEEPS: usize = 20;
 /// A failed handshake is told this much later than it is seen.
-const DEATH_GOES_FIRST: Duration = Duration::from_millis(100);
+const DEATH_GOES_FIRST: Duration = Duration::from_millis(250);
 /// A member that has not ended so soon after SIGTERM may have processes outside its group.
 const REACH_OUT: Duration = Duration::from_millis(50);
 /// A member that was asked to stop and whose first process is gone: how often the rest is looked at.

@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod config;
 mod doctor;
+mod handover;
 mod logs;
 mod output;
 mod print;

@@ -11,6 +11,7 @@ mod log_cap;
 mod log_file;
 mod pid_file;
 mod spawn;
+mod successor;
 mod sweep;
 mod tree;
 
@@ -27,6 +28,9 @@ pub use log_cap::cap_logs;
 pub use log_file::{LogFile, last_lines};
 pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
+pub use successor::{
+    hear_signals, inheritance, inherited, on_trial, own_program, pass_trial, succeed, try_out,
+};
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;
 

@@ -4,10 +4,11 @@ use anstyle::Style;
 use clap::Args;
 use futures_util::FutureExt;
 
+use super::patience::Patience;
 use super::print::{self, BOLD, DIM, phase_style, styled};
 use super::table::{Table, cell, plain};
 use super::{Failed, Target};
-use crate::control::{Client, Streamed};
+use crate::control::{Client, ClientError, Streamed};
 use crate::model::{Entry, Roster as Snapshot, Status, Timestamp};
 
 /// Show the members: who is connected, and why another is not
@@ -46,28 +47,53 @@ impl Roster {
         }
     }
 
-    /// Draws anew after each change, and once a second for the times.
+    /// Draws anew after each change, and once a second for the times. Waits for a hall that is gone,
+    /// but not for one that was never there.
     async fn live(&self, client: &Client) -> Result<(), Failed> {
-        let mut events: Streamed = client.stream("/v1/events").await?;
+        let mut patience = Patience::new();
+        let mut events = client.stream("/v1/events").await?;
         loop {
-            let text = match &self.name {
-                Some(name) => details(&client.get(&format!("/v1/roster/{}", Client::segment(name))).await?),
-                None => overview(&client.get("/v1/roster").await?),
-            };
-            // To the top, each line to its end, then whatever is left below.
-            let drawn = text.replace('\n', "\x1b[K\n");
-            print::out(&format!("\x1b[H{drawn}{}\x1b[J", styled(DIM, "Ctrl-C to leave\x1b[K")))?;
-            tokio::select! {
-                event = events.next() => {
-                    if event.is_none() {
-                        return Err(Failed::new("the hall has ended"));
+            match self.text(client).await {
+                Ok(text) => {
+                    patience.over();
+                    // To the top, each line to its end, then whatever is left below.
+                    let drawn = text.replace('\n', "\x1b[K\n");
+                    print::out(&format!("\x1b[H{drawn}{}\x1b[J", styled(DIM, "Ctrl-C to leave\x1b[K")))?;
+                    if something_new(&mut events).await {
+                        continue;
                     }
-                    // What came at the same time is drawn at once.
-                    while let Some(Some(_)) = events.next().now_or_never() {}
                 }
-                () = tokio::time::sleep(std::time::Duration::from_secs(1)) => {}
+                Err(error) if Patience::helps(&error) => {}
+                Err(error) => return Err(error.into()),
             }
+            events = loop {
+                patience.wait().await;
+                match client.stream("/v1/events").await {
+                    Ok(events) => break events,
+                    Err(error) if Patience::helps(&error) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            };
         }
+    }
+
+    async fn text(&self, client: &Client) -> Result<String, ClientError> {
+        Ok(match &self.name {
+            Some(name) => details(&client.get(&format!("/v1/roster/{}", Client::segment(name))).await?),
+            None => overview(&client.get("/v1/roster").await?),
+        })
+    }
+}
+
+/// Waits for a change, a second at most; false when the hall is gone.
+async fn something_new(events: &mut Streamed) -> bool {
+    tokio::select! {
+        event = events.next() => {
+            // What came at the same time is drawn at once.
+            while let Some(Some(_)) = events.next().now_or_never() {}
+            event.is_some()
+        }
+        () = tokio::time::sleep(std::time::Duration::from_secs(1)) => true,
     }
 }
 

@@ -12,6 +12,7 @@ mod tools;
 pub use client::{Client, ClientError, Streamed};
 pub use door::{Door, DoorError};
 pub use problem::Problem;
+pub use logs::{GOES_ON_AT, STARTS_AT};
 
 use crate::hall::Hall;
 

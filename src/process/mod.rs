@@ -9,6 +9,7 @@ mod leader;
 mod listener;
 mod log_cap;
 mod log_file;
+mod log_text;
 mod pid_file;
 mod spawn;
 mod sweep;
@@ -22,7 +23,8 @@ pub use leader::Leader;
 
 pub use listener::listeners;
 pub use log_cap::cap_logs;
-pub use log_file::{LogFile, last_lines};
+pub use log_file::LogFile;
+pub use log_text::{LogText, Piece, gap};
 pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
 pub use sweep::{reap_orphans, registry, sweep};

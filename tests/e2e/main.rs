@@ -14,6 +14,7 @@ mod discovery;
 mod hall;
 mod health;
 mod lifecycle;
+mod logs;
 mod nobody;
 mod ports;
 mod real_servers;

@@ -5,14 +5,15 @@ mod door;
 mod events;
 mod logs;
 mod members;
+mod metrics;
 mod problem;
 mod routes;
 mod tools;
 
 pub use client::{Client, ClientError, Streamed};
 pub use door::{Door, DoorError};
-pub use problem::Problem;
 pub use logs::{GOES_ON_AT, STARTS_AT};
+pub use problem::Problem;
 
 use crate::hall::Hall;
 

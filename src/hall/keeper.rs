@@ -83,6 +83,7 @@ impl Keeper {
 
     /// Runs until the process and all that it left behind are dead, and has then told so.
     pub(super) async fn keep(self, mut errands: mpsc::Receiver<Errand>) {
+        let _measured = self.launcher.usages.measure(self.instance, self.pid(), self.tree.clone());
         // Whatever speaks to the member; aborted when this is dropped.
         let mut talks = JoinSet::new();
         let mut asked = false;

@@ -10,6 +10,7 @@ mod publish;
 mod run_dir;
 mod sweeper;
 mod turn;
+mod usage;
 
 use std::io;
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ use launcher::Launcher;
 use publish::Publisher;
 use sweeper::Sweeper;
 use turn::Turn;
+use usage::Usages;
 
 /// What `run` was told.
 #[derive(Debug, Clone)]
@@ -80,6 +82,7 @@ pub struct Hall {
     roster: watch::Receiver<Arc<Roster>>,
     changes: broadcast::Sender<Change>,
     links: Links,
+    usages: Usages,
     ready: Arc<AtomicBool>,
     members: Arc<PathBuf>,
     run_dir: Arc<RunDir>,
@@ -134,11 +137,13 @@ impl Hall {
         let (inbox, messages) = mpsc::channel(INBOX);
         let (changes, _) = broadcast::channel(BEHIND);
         let links = Links::default();
+        let usages = Usages::default();
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, roster) = Publisher::new(facts, changes.clone(), ready.clone());
         let launcher = Launcher {
             inbox: inbox.clone(),
             links: links.clone(),
+            usages: usages.clone(),
             pid_files,
             run_dir: run_dir.clone(),
             cgroups: cgroups.clone(),
@@ -156,6 +161,7 @@ impl Hall {
             roster,
             changes,
             links,
+            usages,
             ready,
             members: Arc::new(settings.members),
             run_dir: run_dir.clone(),

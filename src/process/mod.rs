@@ -14,6 +14,7 @@ mod pid_file;
 mod spawn;
 mod sweep;
 mod tree;
+mod usage;
 
 pub use cgroup::Cgroups;
 pub use command::{Command, CommandError, Environment, clean_environment, find_command, hall_environment};
@@ -29,6 +30,7 @@ pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;
+pub use usage::{Usage, own_usage};
 
 /// Stands in the environment of every process that a hall starts, with the id of the launch.
 pub const INSTANCE_VARIABLE: &str = "GUILD_HALL_INSTANCE";

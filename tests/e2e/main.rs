@@ -22,4 +22,5 @@ mod restarts;
 mod rogues;
 mod stopping;
 mod traces;
+mod usage;
 mod wire;

@@ -154,7 +154,7 @@ impl LogText {
         }
         // It is written to faster than it is copied, and most of that would be gone soon anyway.
         let outrun = meta.len() > 2 * CAP;
-        let from = meta.len() - if outrun { CAP / 4 } else { CAP - MEANWHILE };
+        let mut from = meta.len() - if outrun { CAP / 4 } else { CAP - MEANWHILE };
         let copied = self.copy(&mut log, from);
         let mut seam = self.seam();
         let kept = copied.and_then(|(copy, length)| {
@@ -168,9 +168,17 @@ impl LogText {
                 let little = end.saturating_sub(copied) <= LITTLE;
                 let taken = little && fallocate(&log, FallocateFlags::COLLAPSE_RANGE, 0, whole).is_ok();
                 if !taken {
+                    if end.saturating_sub(copied) > CAP - (copied - from) {
+                        // It was outrun: the last of it counts, which may be a member's last words.
+                        from = end - MEANWHILE;
+                        copied = from;
+                        copy.set_len(0)?;
+                        copy.rewind()?;
+                        log.seek(SeekFrom::Start(from))?;
+                    }
                     // To the very last moment; a disk without room keeps what it has.
-                    copied += io::copy(&mut (&log).take(CAP.saturating_sub(copied - from)), &mut copy)
-                        .unwrap_or_default();
+                    let room = CAP - (copied - from);
+                    copied += io::copy(&mut (&log).take(room), &mut copy).unwrap_or_default();
                     end = log.metadata()?.len();
                 }
                 seam.old_end = seam.begin + copied;

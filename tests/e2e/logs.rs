@@ -213,7 +213,10 @@ fn a_log_is_followed_across_restarts_of_the_member_and_a_crash_of_the_hall() {
     assert!(out.starts_with("flood line 3\n"), "{out}");
 
     // Across a cut, too: positions go on where the earlier hall left them.
-    append(&house, "m", &numbered(0, 110_000));
+    for n in (0..110_000).step_by(11_000) {
+        append(&house, "m", &numbered(n, n + 11_000));
+        followed.until(&format!("line {:0>94}\n", n + 10_999));
+    }
     eventually("it is cut", || (size(&house.run_dir().join("logs/m.log")) <= CAP).then_some(()));
     append(&house, "m", b"before the crash\n");
     followed.until("before the crash\n");

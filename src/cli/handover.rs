@@ -21,7 +21,8 @@ impl Estate {
     pub(super) fn inherit() -> Option<Result<Self, String>> {
         let inherited = inheritance()?;
         Some(inherited.map_err(|error| error.to_string()).and_then(|text| {
-            serde_json::from_slice(&text).map_err(|error| format!("what was handed over cannot be read: {error}"))
+            serde_json::from_slice(&text)
+                .map_err(|error| format!("what was handed over cannot be read: {error}"))
         }))
     }
 }

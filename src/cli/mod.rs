@@ -7,6 +7,7 @@ mod doctor;
 mod handover;
 mod logs;
 mod output;
+mod patience;
 mod print;
 mod reload;
 mod roster;
@@ -112,17 +113,20 @@ impl Failed {
     fn usage(message: impl ToString) -> Self {
         Self { code: USAGE, message: message.to_string() }
     }
-}
 
-impl From<ClientError> for Failed {
-    fn from(error: ClientError) -> Self {
-        let code = match &error {
+    fn code_of(error: &ClientError) -> u8 {
+        match error {
             ClientError::NoHall { .. } => NO_HALL,
             ClientError::Problem(problem) if problem.status == 404 => NOT_FOUND,
             ClientError::Problem(problem) if problem.status == 400 => USAGE,
             _ => FAILED,
-        };
-        Self { code, message: error.to_string() }
+        }
+    }
+}
+
+impl From<ClientError> for Failed {
+    fn from(error: ClientError) -> Self {
+        Self { code: Self::code_of(&error), message: error.to_string() }
     }
 }
 

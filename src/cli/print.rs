@@ -40,6 +40,12 @@ pub(super) fn error(line: &str) {
     let _ = writeln!(anstream::stderr(), "{}: {line}", styled(RED.bold(), "error"));
 }
 
+/// A line on stderr that is no error.
+pub(super) fn note(line: &str) {
+    // Nobody may be listening.
+    let _ = writeln!(anstream::stderr(), "{}", styled(DIM, line));
+}
+
 /// Prints to stdout; a reader that went away is no error.
 pub(super) fn out(text: &str) -> Result<(), Failed> {
     match anstream::stdout().write_all(text.as_bytes()).and_then(|()| anstream::stdout().flush()) {

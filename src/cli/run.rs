@@ -10,10 +10,10 @@ use futures_util::future::OptionFuture;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
+use super::handover::{self, Estate};
 use super::output::Output;
 use super::run_view::View;
 use super::{Failed, run_dir};
-use super::handover::{self, Estate};
 use crate::control::{Door, Server};
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
@@ -112,9 +112,7 @@ enum Start {
     Inherited(Estate),
 }
 
-async fn run(
-    settings: HallSettings, start: Start, output: &Output, on_terminal: bool,
-) -> Result<(), Failed> {
+async fn run(settings: HallSettings, start: Start, output: &Output, on_terminal: bool) -> Result<(), Failed> {
     let no_signals = |error: std::io::Error| Failed::new(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new().map_err(no_signals)?;
     hear_signals();
@@ -134,7 +132,7 @@ async fn run(
             (hall, tokio::spawn(running), server)
         }
         Start::Inherited(Estate { hall, server }) => {
-            let (hall, running) = Hall::resume(settings, hall.get()).await.map_err(Failed::new)?;
+            let (hall, running) = Hall::resume(settings, hall.get()).map_err(Failed::new)?;
             let resumed = Server::resume(server, &hall.run_dir().socket(), hall.clone());
             let server = resumed.map_err(|error| Failed::new(format!("cannot take up the API: {error}")))?;
             (hall, tokio::spawn(running), server)

@@ -42,7 +42,13 @@ impl Table {
         }
     }
 
-    pub(super) fn render(&self) -> String {
+    /// Columns of a terminal that its rows take; the lines below them are the caller's.
+    pub(super) fn width(&self) -> usize {
+        let columns = self.widths();
+        columns.iter().sum::<usize>() + 2 * columns.len().saturating_sub(1)
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> = Vec::new();
         for row in &self.rows {
             for (column, cell) in row.cells.iter().enumerate() {
@@ -53,6 +59,11 @@ impl Table {
                 }
             }
         }
+        widths
+    }
+
+    pub(super) fn render(&self) -> String {
+        let widths = self.widths();
         let mut out = String::new();
         for row in &self.rows {
             let mut line = String::new();

@@ -37,7 +37,10 @@ pub enum ClientError {
 
 /// A body that comes in pieces for as long as it is read.
 #[derive(Debug)]
-pub struct Streamed(Incoming);
+pub struct Streamed {
+    response: Response<Incoming>,
+    broken: bool,
+}
 
 impl Client {
     pub fn new(socket: &Path) -> Self {
@@ -56,13 +59,8 @@ impl Client {
 
     /// A body that may have no end.
     pub async fn stream(&self, path: &str) -> Result<Streamed, ClientError> {
-        Ok(Streamed(self.send(Method::GET, path, Bytes::new()).await?.into_body()))
-    }
-
-    /// The text of an answer as it is.
-    pub async fn text(&self, path: &str) -> Result<Bytes, ClientError> {
         let response = self.send(Method::GET, path, Bytes::new()).await?;
-        read(response).await
+        Ok(Streamed { response, broken: false })
     }
 
     /// A member's name as one segment of a path.
@@ -108,10 +106,28 @@ impl Streamed {
     /// The next piece; `None` at the end.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Ok(piece) = self.0.frame().await?.ok()?.into_data() {
-                return Some(piece);
+            match self.response.body_mut().frame().await? {
+                Ok(frame) => {
+                    if let Ok(piece) = frame.into_data() {
+                        return Some(piece);
+                    }
+                }
+                Err(_) => {
+                    self.broken = true;
+                    return None;
+                }
             }
         }
+    }
+
+    /// It ended because the hall is gone, not because all was said.
+    pub fn is_broken_off(&self) -> bool {
+        self.broken
+    }
+
+    /// Where in its log the answer is: the number in one of the headers that openapi.json describes.
+    pub fn position(&self, header: &str) -> Option<u64> {
+        self.response.headers().get(header)?.to_str().ok()?.parse().ok()
     }
 }
 

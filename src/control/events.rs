@@ -50,7 +50,7 @@ impl Follower {
     async fn next(&mut self) -> Option<Event> {
         loop {
             let Some(sent) = self.sent else {
-                let roster = self.hall.roster();
+                let roster = self.hall.last_measured_roster();
                 self.sent = Some(roster.generation);
                 return event("roster", roster.generation, &*roster);
             };
@@ -60,7 +60,7 @@ impl Follower {
                 Ok(change) => {
                     self.sent = Some(change.generation);
                     return match &change.entry {
-                        Some(entry) => event("member", change.generation, entry),
+                        Some(entry) => event("member", change.generation, &self.hall.last_measured(entry)),
                         None => {
                             event("member", change.generation, &Removed { name: &change.key, removed: true })
                         }

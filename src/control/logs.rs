@@ -1,8 +1,8 @@
-//! `GET /v1/members/{name}/logs`: the last lines, and with `follow` what comes after them.
+//! `GET /v1/members/{name}/logs`: the last lines, or the log from a position on; with `follow` also
+//! what comes after it.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -10,11 +10,16 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 
 use super::problem::Problem;
 use crate::hall::Hall;
-use crate::process::last_lines;
+use crate::process::{LogText, Piece, gap};
+
+/// In an answer to `from`: the position of its first byte.
+pub const STARTS_AT: &str = "guild-hall-log-from";
+/// In an answer with the last lines: the position after them.
+pub const GOES_ON_AT: &str = "guild-hall-log-next";
 
 /// How often a followed log is looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -28,6 +33,7 @@ pub(super) struct Wanted {
     lines: usize,
     #[serde(default)]
     follow: bool,
+    from: Option<u64>,
 }
 
 fn some_lines() -> usize {
@@ -39,58 +45,116 @@ pub(super) async fn read(
     wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Path(name) = name?;
-    let Query(Wanted { lines, follow }) = wanted?;
+    let Query(Wanted { lines, follow, from }) = wanted?;
     let roster = hall.roster();
     let entry = roster.entry(&name).ok_or_else(|| Problem::no_such_member(&name))?;
     let path = hall.run_dir().log(&entry.name);
-    let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-    let (text, end) = blocking({
-        let path = path.clone();
-        move || last_lines(&path, lines.min(MOST_LINES))
-    })
-    .await?;
-    if !follow {
-        return Ok((kind, text).into_response());
+    let kind = (header::CONTENT_TYPE.as_str(), "text/plain; charset=utf-8".to_owned());
+    let text = LogText::of(&path);
+    if let Some(from) = from {
+        let until = if follow { None } else { Some(end(&text).await?) };
+        let mut following = Following { text, at: from, first: None, reader: Reader::Counting { until } };
+        let first = following.read().await.or_else(|problem| not_there_yet(problem, follow, from))?;
+        following.at = first.at + first.bytes.len() as u64;
+        following.first = Some(first.bytes);
+        let starts_at = (STARTS_AT, first.at.to_string());
+        return Ok(([kind, starts_at], following.into_body(&hall)).into_response());
     }
-    let state = Following { path, at: end, first: Some(text) };
-    let pieces = stream::unfold(state, async |mut following| {
-        Some((Ok::<_, io::Error>(following.next().await), following))
+    let last = blocking({
+        let text = text.clone();
+        move || text.last_lines(lines.min(MOST_LINES))
     });
-    Ok((kind, Body::from_stream(pieces)).into_response())
+    let (lines, end) = match last.await {
+        // It may come: a member that is not launched yet can be followed.
+        Err(problem) if follow && problem.status == StatusCode::NOT_FOUND => (Vec::new(), end(&text).await?),
+        last => last?,
+    };
+    if !follow {
+        return Ok(([kind, (GOES_ON_AT, end.to_string())], lines).into_response());
+    }
+    let line_end = lines.last().copied().unwrap_or(b'\n');
+    let following =
+        Following { text, at: end, first: Some(lines), reader: Reader::Person { last: line_end } };
+    Ok(([kind], following.into_body(&hall)).into_response())
 }
 
-/// A log that is read as it grows; a log that is cut, or made anew, is read from its start.
+fn not_there_yet(problem: Problem, follow: bool, at: u64) -> Result<Piece, Problem> {
+    if follow && problem.status == StatusCode::NOT_FOUND {
+        return Ok(Piece { at, bytes: Vec::new() });
+    }
+    Err(problem)
+}
+
+/// A log that is read as it grows.
 struct Following {
-    path: PathBuf,
+    text: Arc<LogText>,
     at: u64,
     first: Option<Vec<u8>>,
+    reader: Reader,
+}
+
+/// Who reads, and what it is told when bytes were cut before they could be read.
+enum Reader {
+    /// A line that says so; the last byte that was sent tells whether it needs a line of its own.
+    Person { last: u8 },
+    /// Knows its position by counting: its answer ends there, and it asks anew.
+    Counting { until: Option<u64> },
 }
 
 impl Following {
-    async fn next(&mut self) -> Bytes {
+    /// It also ends when the API is handed over: who follows then asks again.
+    fn into_body(self, hall: &Hall) -> Body {
+        let pieces = stream::unfold(self, async |mut following| {
+            let piece = following.next().await?;
+            Some((Ok::<_, io::Error>(piece), following))
+        });
+        Body::from_stream(pieces.take_until(hall.leaving()))
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take().filter(|first| !first.is_empty()) {
-            return first.into();
+            return Some(first.into());
         }
         loop {
-            let (path, at) = (self.path.clone(), self.at);
+            if matches!(self.reader, Reader::Counting { until: Some(until) } if self.at >= until) {
+                return None;
+            }
             // A log that is not there yet, or no more, may come.
-            let (piece, end) = blocking(move || read_from(&path, at)).await.unwrap_or_default();
-            self.at = end;
-            if !piece.is_empty() {
-                return piece.into();
+            let piece = self.read().await.unwrap_or(Piece { at: self.at, bytes: Vec::new() });
+            let mut told = Vec::new();
+            match &mut self.reader {
+                Reader::Counting { .. } if piece.at != self.at => return None,
+                Reader::Counting { .. } => {}
+                Reader::Person { last } => {
+                    // Where it is not beyond, someone else has emptied the log and it begins anew.
+                    if let Some(missed @ 1..) = piece.at.checked_sub(self.at) {
+                        told = gap(missed, Some(last));
+                    }
+                    *last = piece.bytes.last().or(told.last()).copied().unwrap_or(*last);
+                }
+            }
+            self.at = piece.at + piece.bytes.len() as u64;
+            told.extend(piece.bytes);
+            if !told.is_empty() {
+                return Some(told.into());
             }
             tokio::time::sleep(LOOK).await;
         }
     }
+
+    async fn read(&self) -> Result<Piece, Problem> {
+        let (text, at) = (self.text.clone(), self.at);
+        let most = match self.reader {
+            Reader::Counting { until: Some(until) } => until.saturating_sub(at).clamp(1, PIECE),
+            _ => PIECE,
+        };
+        blocking(move || text.read(at, most)).await
+    }
 }
 
-fn read_from(path: &std::path::Path, at: u64) -> io::Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path)?;
-    let from = if file.metadata()?.len() < at { 0 } else { at };
-    file.seek(SeekFrom::Start(from))?;
-    let mut piece = Vec::new();
-    let read = file.take(PIECE).read_to_end(&mut piece)?;
-    Ok((piece, from + read as u64))
+async fn end(text: &Arc<LogText>) -> Result<u64, Problem> {
+    let text = text.clone();
+    blocking(move || Ok(text.end())).await
 }
 
 async fn blocking<T: Send + 'static>(

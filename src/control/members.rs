@@ -14,20 +14,20 @@ use crate::lifecycle::Wish;
 use crate::model::Entry;
 
 pub(super) async fn roster(State(hall): State<Hall>) -> Response {
-    json(&*hall.roster())
+    json(&*hall.measured_roster().await)
 }
 
 pub(super) async fn entry(
     State(hall): State<Hall>, name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     let Path(name) = name?;
-    let roster = hall.roster();
+    let roster = hall.measured_roster().await;
     roster.entry(&name).map(json).ok_or_else(|| Problem::no_such_member(&name))
 }
 
 /// The original API: the bare list.
 pub(super) async fn original_roster(State(hall): State<Hall>) -> Response {
-    json(&hall.roster().members)
+    json(&hall.measured_roster().await.members)
 }
 
 #[derive(serde::Deserialize)]
@@ -60,10 +60,10 @@ pub(super) async fn wish(
     let key = hall.wish(&name, wish).await?;
     if wait {
         let entry = settled(&hall, key.as_str()).await?;
-        return Ok(json(&entry));
+        return Ok(json(&hall.last_measured(&entry)));
     }
     let entry = hall.roster().entry(key.as_str()).cloned().ok_or_else(|| Problem::no_such_member(&name))?;
-    Ok((StatusCode::ACCEPTED, json(&entry)).into_response())
+    Ok((StatusCode::ACCEPTED, json(&hall.last_measured(&entry))).into_response())
 }
 
 /// The entry once nothing more happens by itself soon. The member's own timeouts bound the wait.

@@ -6,6 +6,7 @@ mod door;
 mod events;
 mod logs;
 mod members;
+mod metrics;
 mod problem;
 mod routes;
 mod server;
@@ -13,5 +14,6 @@ mod tools;
 
 pub use client::{Client, ClientError, Streamed};
 pub use door::{Door, DoorError};
+pub use logs::{GOES_ON_AT, STARTS_AT};
 pub use problem::Problem;
 pub use server::{Handed, Paused, Server};

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use serde::Serialize;
 
 use super::problem::Problem;
-use super::{events, logs, members, tools};
+use super::{events, logs, members, metrics, tools};
 use crate::hall::Hall;
 
 /// A request may be this large; bytes.
@@ -28,6 +28,7 @@ pub(super) fn router(hall: Hall) -> Router {
         .route("/api/tools/invoke", post(tools::original_invoke))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(members::ready))
+        .route("/metrics", get(metrics::metrics))
         .route(
             "/openapi.json",
             get(async || ([(header::CONTENT_TYPE, "application/json")], include_str!("openapi.json"))),

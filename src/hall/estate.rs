@@ -111,7 +111,8 @@ impl Estate {
         struct Head {
             format: u32,
         }
-        let unreadable = |error: serde_json::Error| format!("what the running hall hands over cannot be read: {error}");
+        let unreadable =
+            |error: serde_json::Error| format!("what the running hall hands over cannot be read: {error}");
         let Head { format } = serde_json::from_str(text).map_err(unreadable)?;
         if format != FORMAT {
             return Err(format!(

@@ -103,6 +103,7 @@ impl Keeper {
 
     /// Runs until the process and all that it left behind are dead, and has then told so.
     pub(super) async fn keep(self, asked: Asked, mut errands: Errands) {
+        let _measured = self.launcher.usages.measure(self.instance, self.pid(), self.tree.clone());
         // Whatever speaks to the member; aborted when this is dropped.
         let mut talks = JoinSet::new();
         let mut asked = asked == Asked::ToEnd;
@@ -203,7 +204,12 @@ impl Keeper {
             Err(leader) => match timeout(PROMPT_REAPER, leader.reaped()).await {
                 Ok(exit) => exit,
                 Err(_) => {
-                    let died = Message::Told { key: key.clone(), instance, report: Report::Died, flight: Some(flight) };
+                    let died = Message::Told {
+                        key: key.clone(),
+                        instance,
+                        report: Report::Died,
+                        flight: Some(flight),
+                    };
                     let _ = launcher.inbox.send(died).await;
                     let exit = timeout(LAZY_REAPER, leader.reaped()).await.unwrap_or(Exit::Unknown);
                     flight = launcher.flights.board().await;

@@ -14,6 +14,7 @@ use super::keeper::{Keeper, Life};
 use super::remains::Relic;
 use super::run_dir::RunDir;
 use super::sweeper::Sweeper;
+use super::usage::Usages;
 use crate::lifecycle::{Asked, Report};
 use crate::mcp::Dial;
 use crate::model::{Failure, Instance, Manifest, MemberKey, Moment, Port};
@@ -26,6 +27,7 @@ use crate::process::{
 pub(super) struct Launcher {
     pub(super) inbox: mpsc::Sender<Message>,
     pub(super) links: Links,
+    pub(super) usages: Usages,
     pub(super) pid_files: PidFiles,
     pub(super) run_dir: Arc<RunDir>,
     pub(super) cgroups: Option<Cgroups>,

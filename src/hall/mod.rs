@@ -13,6 +13,7 @@ mod remains;
 mod run_dir;
 mod sweeper;
 mod turn;
+mod usage;
 
 use std::io;
 use std::path::PathBuf;
@@ -44,6 +45,7 @@ use publish::Publisher;
 use remains::Remains;
 use sweeper::Sweeper;
 use turn::Turn;
+use usage::Usages;
 
 /// What `run` was told.
 #[derive(Debug, Clone)]
@@ -90,6 +92,7 @@ pub struct Hall {
     roster: watch::Receiver<Arc<Roster>>,
     changes: broadcast::Sender<Change>,
     links: Links,
+    usages: Usages,
     ready: Arc<AtomicBool>,
     leaving: watch::Sender<bool>,
     members: Arc<PathBuf>,
@@ -149,7 +152,10 @@ impl Hall {
         let (living, mut memories) = examining.await.unwrap_or_default();
         memories.retain(|key, _| found.papers.contains_key(key));
         if !living.is_empty() {
-            tracing::info!("taking over {} members that an earlier hall on this run directory left", living.len());
+            tracing::info!(
+                "taking over {} members that an earlier hall on this run directory left",
+                living.len()
+            );
         }
         let started_at = Timestamp::now();
         let guild = Guild::new(Settings {
@@ -167,7 +173,8 @@ impl Hall {
 
     /// Goes on where the image of the hall before this one was, in the same process, from what
     /// [`Hall::hand_over`] wrote.
-    pub async fn resume(
+    /// Must be called within a tokio runtime.
+    pub fn resume(
         settings: HallSettings, estate: &str,
     ) -> Result<(Self, impl Future<Output = Result<(), String>> + use<>), String> {
         let estate = Estate::read(estate)?;
@@ -177,7 +184,7 @@ impl Hall {
         let memories = guild.keys().filter_map(|key| Some((key.clone(), guild.memory(key)?))).collect();
         let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories };
         let (hall, mut turn) = Self::assemble(settings, parts);
-        turn.resume(files, &sessions, settled, epoch(Timestamp::now()));
+        turn.resume(files, &sessions, settled);
         let running = hall.clone().run(turn);
         Ok((hall, running))
     }
@@ -200,11 +207,13 @@ impl Hall {
         let (inbox, messages) = mpsc::channel(INBOX);
         let (changes, _) = broadcast::channel(BEHIND);
         let links = Links::default();
+        let usages = Usages::default();
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, roster) = Publisher::new(facts, generation, changes.clone(), ready.clone());
         let launcher = Launcher {
             inbox: inbox.clone(),
             links: links.clone(),
+            usages: usages.clone(),
             pid_files: PidFiles::new(run_dir.pid_files()),
             run_dir: run_dir.clone(),
             cgroups,
@@ -223,6 +232,7 @@ impl Hall {
             roster,
             changes,
             links,
+            usages,
             ready,
             leaving: watch::Sender::new(false),
             members: Arc::new(settings.members),

@@ -45,10 +45,8 @@ impl Publisher {
     /// In a new image of the hall: the roster as it was, which is no change.
     pub(super) fn resume(&mut self, guild: &Guild, settled: HashSet<MemberKey>) {
         self.settled = settled;
-        self.entries = guild
-            .keys()
-            .filter_map(|key| Some((key.clone(), Arc::new(guild.entry(key)?))))
-            .collect();
+        self.entries =
+            guild.keys().filter_map(|key| Some((key.clone(), Arc::new(guild.entry(key)?)))).collect();
         self.show();
     }
 

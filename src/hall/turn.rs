@@ -17,7 +17,7 @@ use super::publish::Publisher;
 use super::remains::Relic;
 use crate::lifecycle::{Action, Asked, Guild, Living, Order, Report};
 use crate::mcp::SavedSession;
-use crate::model::{Exit, Found, Instance, Manifest, MemberKey, Moment, Timestamp};
+use crate::model::{Exit, Found, Instance, Manifest, MemberKey, Moment};
 use crate::process::{Cgroups, PidFile, reap_orphans};
 
 /// Messages that are taken before the roster is published once.
@@ -95,7 +95,7 @@ impl Turn {
     /// Goes on from where the image of the hall before this one was.
     pub(super) fn resume(
         &mut self, files: Vec<PidFile>, sessions: &BTreeMap<Instance, SavedSession>,
-        settled: HashSet<MemberKey>, epoch: Timestamp,
+        settled: HashSet<MemberKey>,
     ) {
         let mut files: HashMap<Instance, PidFile> =
             files.into_iter().map(|file| (file.instance, file)).collect();
@@ -109,7 +109,7 @@ impl Turn {
             }
         }
         let now = Moment::now();
-        self.guild.resume(epoch, now);
+        self.guild.resume(now);
         for (key, instance) in gone {
             // It died, and was reaped, while nobody looked.
             let report = Report::Ended { exit: Exit::Unknown, stderr_tail: Arc::default() };

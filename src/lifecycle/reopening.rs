@@ -9,9 +9,7 @@ use super::guild::Guild;
 use super::member::{Act, Happening};
 use super::phase::{Due, Health, Launch, Life, Origin, Phase, Probe, Rest, Stage, Then};
 use super::seat::{Admitted, Seat};
-use crate::model::{
-    Digest, Exit, Failure, Found, Instance, Manifest, MemberKey, Moment, Pid, Port, Timestamp,
-};
+use crate::model::{Digest, Exit, Failure, Found, Instance, Manifest, MemberKey, Moment, Pid, Port};
 
 /// A process that an earlier hall launched, proven to be the one, and alive.
 #[derive(Debug, Clone)]
@@ -109,9 +107,8 @@ impl Guild {
     }
 
     /// In a new image of the hall: it goes on from where it was, and what was asked of tasks that are
-    /// no more is asked again. `epoch` is the wall-clock time of [`Moment::ZERO`].
-    pub fn resume(&mut self, epoch: Timestamp, now: Moment) {
-        self.epoch = epoch;
+    /// no more is asked again.
+    pub fn resume(&mut self, now: Moment) {
         self.advance(now);
         let keys: Vec<MemberKey> = self.seats.keys().cloned().collect();
         for key in keys {
@@ -139,7 +136,12 @@ impl Guild {
                 Phase::Stopping { stage: Stage::Asked { .. }, .. } => Asked::ToEnd,
                 _ => Asked::Nothing,
             };
-            Some(Living { key: key.clone(), instance: launch.instance, manifest: launch.manifest.clone(), asked })
+            Some(Living {
+                key: key.clone(),
+                instance: launch.instance,
+                manifest: launch.manifest.clone(),
+                asked,
+            })
         })
     }
 

@@ -56,6 +56,10 @@ pub struct Entry {
     /// The last lines of the launch that failed.
     pub stderr_tail: Arc<[String]>,
     pub tools: Arc<[Tool]>,
+    /// Of the whole process tree; `null` where there is none, or it was not measured yet.
+    pub memory_bytes: Option<u64>,
+    /// Of the present launch's whole process tree, those of its processes that ended included.
+    pub cpu_seconds: Option<f64>,
     pub dir: PathBuf,
     /// Nothing more happens by itself soon. For who waits on a command's outcome; not told outside.
     #[serde(skip)]

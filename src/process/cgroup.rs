@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -126,6 +127,13 @@ impl Cgroup {
             groups.extend(subgroups(&group));
         }
         pids
+    }
+
+    /// User and system time of all that ever ran in it; the kernel counts it without any controller.
+    pub(super) fn cpu(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(self.path.join("cpu.stat")).ok()?;
+        let micros = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        Some(Duration::from_micros(micros.parse().ok()?))
     }
 
     pub(super) fn is_empty(&self) -> bool {

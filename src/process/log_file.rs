@@ -2,10 +2,12 @@
 //! lost its reader dies of its next line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use super::log_text::LogText;
 
 /// As many lines of a failed launch are kept for the roster, each as long as this; characters.
 const TAIL_LINES: usize = 20;
@@ -17,7 +19,7 @@ const TAIL_BYTES: u64 = 16 * 1024;
 /// members, every launch would have to close hundreds of descriptors in its child.
 #[derive(Debug)]
 pub struct LogFile {
-    path: PathBuf,
+    text: Arc<LogText>,
     start: u64,
 }
 
@@ -29,64 +31,27 @@ impl LogFile {
         let file = opened.map_err(|error| {
             io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display()))
         })?;
-        let start = file.metadata()?.len();
-        Ok((Self { path, start }, file))
+        let text = LogText::of(&path);
+        let start = text.end();
+        Ok((Self { text, start }, file))
     }
 
     /// The log of a launch that began at `start`.
     pub fn resume(path: PathBuf, start: u64) -> Self {
-        Self { path, start }
+        Self { text: LogText::of(&path), start }
     }
 
-    /// Where the present launch begins in it; bytes.
+    /// Where the present launch begins in it: a position that only grows; bytes.
     pub fn start(&self) -> u64 {
         self.start
     }
 
     /// The last lines of this launch, made safe to print.
     pub fn tail(&self) -> Arc<[String]> {
-        let read = || -> io::Result<Vec<String>> {
-            let mut file = File::open(&self.path)?;
-            let end = file.metadata()?.len();
-            // A log that has been cut begins anew: all of it is of this launch.
-            let start = if end < self.start { 0 } else { self.start };
-            let from = start.max(end.saturating_sub(TAIL_BYTES));
-            file.seek(SeekFrom::Start(from))?;
-            let mut bytes = Vec::new();
-            file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
-            Ok(lines(&bytes, from > start, TAIL_LINES))
-        };
-        read().unwrap_or_default().into()
+        let read = self.text.since(self.start, TAIL_BYTES);
+        let (bytes, first_is_cut) = read.unwrap_or_default();
+        lines(&bytes, first_is_cut, TAIL_LINES).into()
     }
-}
-
-/// The last `count` lines of a log and its predecessor, as they are, and where they end: from there
-/// it can be followed without a gap.
-pub fn last_lines(path: &Path, count: usize) -> io::Result<(Vec<u8>, u64)> {
-    let (mut wanted, end) = last_bytes(path, count)?;
-    let lines = wanted.iter().filter(|&&byte| byte == b'\n').count();
-    if lines < count
-        && let Ok((mut older, _)) = last_bytes(&path.with_extension("log.1"), count - lines)
-    {
-        older.append(&mut wanted);
-        wanted = older;
-    }
-    Ok((wanted, end))
-}
-
-/// The end of a file that holds `count` lines, at most 1 MiB.
-fn last_bytes(path: &Path, count: usize) -> io::Result<(Vec<u8>, u64)> {
-    const MOST: u64 = 1024 * 1024;
-    let mut file = File::open(path)?;
-    let end = file.metadata()?.len();
-    let start = end.saturating_sub(MOST);
-    file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.take(end - start).read_to_end(&mut bytes)?;
-    let body = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    let mut newlines = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
-    let start = count.checked_sub(1).and_then(|skip| newlines.nth(skip)).map_or(0, |(at, _)| at + 1);
-    Ok((if count == 0 { Vec::new() } else { bytes.split_off(start) }, end))
 }
 
 /// Splits into lines and keeps the last; the first one is dropped where it may be cut.
@@ -140,16 +105,5 @@ mod tests {
         file.set_len(0).unwrap();
         file.write_all(b"n3\n").unwrap();
         assert_eq!(log.tail()[..], ["n3"]);
-    }
-
-    #[test]
-    fn last_lines_reach_back_into_the_predecessor() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("m.log");
-        std::fs::write(&path, "3\n4\n").unwrap();
-        std::fs::write(dir.path().join("m.log.1"), "1\n2\n").unwrap();
-        assert_eq!(last_lines(&path, 3).unwrap().0, b"2\n3\n4\n");
-        assert_eq!(last_lines(&path, 1).unwrap(), (b"4\n".to_vec(), 4));
-        assert_eq!(last_lines(&path, 9).unwrap().0, b"1\n2\n3\n4\n");
     }
 }

@@ -9,11 +9,13 @@ mod leader;
 mod listener;
 mod log_cap;
 mod log_file;
+mod log_text;
 mod pid_file;
 mod spawn;
 mod successor;
 mod sweep;
 mod tree;
+mod usage;
 
 pub use cgroup::Cgroups;
 pub use command::{
@@ -25,7 +27,8 @@ pub use leader::Leader;
 
 pub use listener::listeners;
 pub use log_cap::cap_logs;
-pub use log_file::{LogFile, last_lines};
+pub use log_file::LogFile;
+pub use log_text::{LogText, Piece, gap};
 pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
 pub use successor::{
@@ -33,6 +36,7 @@ pub use successor::{
 };
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;
+pub use usage::{Usage, own_usage};
 
 /// Stands in the environment of every process that a hall starts, with the id of the launch.
 pub const INSTANCE_VARIABLE: &str = "GUILD_HALL_INSTANCE";

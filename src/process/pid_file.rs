@@ -27,7 +27,7 @@ pub struct PidFile {
     pub launched: Moment,
     pub manifest_digest: Digest,
     pub argv: Vec<String>,
-    /// Where this launch begins in the member's log; bytes.
+    /// Where this launch begins in the member's log: a position that only grows; bytes.
     pub log_start: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,

@@ -67,7 +67,10 @@ fn judge(child: &mut Child) -> Result<(), String> {
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("did not say within {} s whether it can take over", LONGEST_TRIAL.as_secs()));
+                return Err(format!(
+                    "did not say within {} s whether it can take over",
+                    LONGEST_TRIAL.as_secs()
+                ));
             }
         }
     };
@@ -139,9 +142,9 @@ pub fn succeed(program: &Path, estate: &[u8], keep: &[RawFd]) -> io::Error {
         let number = memory.as_raw_fd().to_string();
         let own = [(OsString::from(HANDOVER), OsString::from(number))];
         let kept = std::env::vars_os().filter(|(name, _)| name != OsStr::new(HANDOVER));
-        let env = kept.chain(own).map(|(name, value)| {
-            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat())
-        });
+        let env = kept
+            .chain(own)
+            .map(|(name, value)| CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()));
         let env = env.collect::<Result<Vec<_>, _>>()?;
         let all: Vec<RawFd> = keep.iter().copied().chain([memory.as_raw_fd()]).collect();
         inherit(&all, FdFlags::empty())?;

@@ -57,6 +57,10 @@ impl Tree {
         self.cgroup.as_ref().map(Cgroup::path)
     }
 
+    pub(super) fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
+    }
+
     /// Asks the leader and its group to end: almost always that is everything.
     pub fn terminate(&self, leader: &Leader) {
         leader.signal_group(Signal::TERM);

@@ -132,7 +132,13 @@ fn calls_in_flight_finish_and_new_ones_wait() {
     assert_eq!(idle.call("m", "echo", &json!({"text": "z"})), "z");
     half.0
         .get_mut()
-        .write_all(format!("st: hall\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        .write_all(
+            format!(
+                "st: hall\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .as_bytes(),
+        )
         .unwrap();
     let (status, answer) = half.answer();
     assert_eq!((status, &answer["result"]["content"][0]["text"]), (200, &json!("half")), "{answer}");
@@ -202,7 +208,11 @@ fn a_new_binary_that_cannot_take_over_leaves_the_old_one_going_on() {
         replace(&program, content);
         hall.signal(Signal::USR2);
         eventually(&format!("the hall says {why:?}"), || {
-            hall.log().lines().rfind(|line| line.contains("goes on as it is")).filter(|line| line.contains(why)).map(drop)
+            hall.log()
+                .lines()
+                .rfind(|line| line.contains("goes on as it is"))
+                .filter(|line| line.contains(why))
+                .map(drop)
         });
         assert_eq!(client.call("m", "pid", &json!({})), before["pid"].to_string());
     }
@@ -254,7 +264,10 @@ fn twenty_handovers_under_load_lose_no_call() {
     let house = House::new();
     let names: Vec<String> = (0..20).map(|n| format!("m{n}")).collect();
     for name in &names {
-        house.member(name, json!({"mcp": {"command": "${GUILD_HALL}", "args": ["example-member", "--port", "${PORT}"]}}));
+        house.member(
+            name,
+            json!({"mcp": {"command": "${GUILD_HALL}", "args": ["example-member", "--port", "${PORT}"]}}),
+        );
     }
     let hall = house.start();
     let before: Vec<Value> = names.iter().map(|name| connected(&hall, name)).collect();

@@ -589,7 +589,7 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
         call_timeout: Duration::from_secs(30),
         stop_timeout: chance.millis(0, 5_000),
         health_interval: (chance.below(4) == 0).then_some(Duration::from_secs(5)),
-        watch: Vec::new(),
+        watch: None,
         warnings: Vec::new(),
         digest: Digest([0; 16]),
     })

@@ -10,7 +10,9 @@ mod publish;
 mod run_dir;
 mod sweeper;
 mod turn;
+mod watching;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,6 +44,8 @@ pub struct HallSettings {
     pub members: PathBuf,
     pub ports: PortRange,
     pub clean_env: bool,
+    /// Changes are taken up as they happen.
+    pub watch: bool,
 }
 
 /// One change of one member, for who follows along.
@@ -58,10 +62,28 @@ pub struct Change {
 /// What comes into the loop. The only way to change anything.
 #[derive(Debug)]
 enum Message {
-    Told { key: MemberKey, instance: Instance, report: Report },
-    Born { key: MemberKey, instance: Instance, pid: Pid, life: Life },
-    Wish { name: String, wish: Wish, reply: oneshot::Sender<Result<MemberKey, Refusal>> },
-    Reload { found: Found, reply: oneshot::Sender<Result<Changes, Refusal>> },
+    Told {
+        key: MemberKey,
+        instance: Instance,
+        report: Report,
+    },
+    Born {
+        key: MemberKey,
+        instance: Instance,
+        pid: Pid,
+        life: Life,
+    },
+    Wish {
+        name: String,
+        wish: Wish,
+        reply: oneshot::Sender<Result<MemberKey, Refusal>>,
+    },
+    /// Files that belong to members have changed, one for each member.
+    FilesChanged(BTreeMap<MemberKey, String>),
+    Reload {
+        found: Found,
+        reply: oneshot::Sender<Result<Changes, Refusal>>,
+    },
     ShutDown,
     KillAll,
 }
@@ -103,7 +125,7 @@ impl Hall {
     pub async fn start(
         settings: HallSettings, run_dir: RunDir,
     ) -> Result<(Self, impl Future<Output = Result<(), String>>), DiscoveryError> {
-        let found = walk(settings.members.clone()).await?;
+        let (found, watcher) = watching::open(settings.members.clone(), settings.watch).await?;
         let run_dir = Arc::new(run_dir);
         let pid_files = PidFiles::new(run_dir.pid_files());
         let cgroups = Cgroups::new(&run_dir.id());
@@ -161,6 +183,9 @@ impl Hall {
             run_dir: run_dir.clone(),
             reloads: Arc::default(),
         };
+        if let Some(watcher) = watcher {
+            watching::follow(watcher, hall.clone());
+        }
         let capping = tokio::spawn(log_caps(run_dir.logs()));
         let running = async move {
             let outcome = turn.run().await;

@@ -21,4 +21,5 @@ mod restarts;
 mod rogues;
 mod stopping;
 mod traces;
+mod watching;
 mod wire;

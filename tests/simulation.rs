@@ -95,6 +95,8 @@ struct World {
     held: BTreeMap<MemberKey, Port>,
     /// Which changes of phase have occurred.
     seen: BTreeSet<(PhaseName, PhaseName)>,
+    /// Members that somebody asked to stop, and nothing else since.
+    resting: BTreeSet<MemberKey>,
     /// No fault happens any more: what is well must stay so.
     calm: bool,
 }
@@ -122,6 +124,7 @@ impl World {
             found,
             held: BTreeMap::new(),
             seen: BTreeSet::new(),
+            resting: BTreeSet::new(),
             calm: false,
         }
     }
@@ -192,6 +195,7 @@ impl World {
             23 => self.clock_jumps(),
             24 if self.chance.below(5) == 0 => self.reload(),
             25..45 => self.somebody_suspects(),
+            45..55 => self.somebody_saves_a_file(),
             _ => self.time_passes(),
         }
     }
@@ -246,7 +250,12 @@ impl World {
     fn somebody_wishes(&mut self) {
         let wish = [Wish::Start, Wish::Start, Wish::Stop, Wish::Restart][self.chance.below(4) as usize];
         let key = self.anyone();
-        let _ = self.guild.wish(key.as_str(), wish, self.now);
+        if self.guild.wish(key.as_str(), wish, self.now).is_ok() {
+            match wish {
+                Wish::Stop => drop(self.resting.insert(key.clone())),
+                Wish::Start | Wish::Restart => drop(self.resting.remove(&key)),
+            }
+        }
         self.settle(Some(&key));
     }
 
@@ -254,6 +263,24 @@ impl World {
         let key = self.anyone();
         let Some(instance) = self.guild.instance(&key) else { return };
         self.guild.report(&key, instance, Report::Suspected, self.now);
+        self.settle(Some(&key));
+    }
+
+    /// Whatever the member was doing, it is started anew, with a clean slate; but not one that was asked
+    /// to stop.
+    fn somebody_saves_a_file(&mut self) {
+        let key = self.anyone();
+        let phase = |guild: &Guild| guild.entry(&key).map(|entry| entry.phase);
+        let before = phase(&self.guild);
+        self.guild.file_changed(&key, "server.py", self.now);
+        let after = phase(&self.guild);
+        if self.resting.contains(&key) || matches!(before, None | Some(PhaseName::Invalid)) {
+            assert_eq!(after, before, "a changed file moved {key}, which was asked to stop or is no member");
+        } else {
+            use PhaseName::{Connected, Failed, Greeting, Unwell};
+            let runs_on = matches!(after, Some(Connected | Failed | Greeting | Unwell));
+            assert!(!runs_on, "{key} was {before:?} when a file changed, and is {after:?}");
+        }
         self.settle(Some(&key));
     }
 
@@ -291,6 +318,10 @@ impl World {
         let changes = self.guild.reload(&self.found, self.now).unwrap();
         let touched: BTreeSet<_> =
             changes.added.iter().chain(&changes.changed).chain(&changes.removed).cloned().collect();
+        // What is no member any more, or not yet, was not asked to stop.
+        let guild = &self.guild;
+        self.resting.retain(|key| guild.entry(key).is_some_and(|entry| entry.phase != PhaseName::Invalid));
+        self.resting.retain(|key| !changes.removed.contains(key) && !changes.added.contains(key));
         self.settle_many(&touched);
     }
 
@@ -589,7 +620,7 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
         call_timeout: Duration::from_secs(30),
         stop_timeout: chance.millis(0, 5_000),
         health_interval: (chance.below(4) == 0).then_some(Duration::from_secs(5)),
-        watch: Vec::new(),
+        watch: None,
         warnings: Vec::new(),
         digest: Digest([0; 16]),
     })

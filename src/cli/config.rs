@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use super::Failed;
 
 /// The keys, each with what it takes: a value, or yes and no.
-const KEYS: [(&str, bool); 6] = [
+const KEYS: [(&str, bool); 7] = [
     ("members", true),
     ("run-dir", true),
     ("listen", true),
     ("ports", true),
+    ("watch", false),
     ("clean-env", false),
     ("log-format", true),
 ];

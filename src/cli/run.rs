@@ -26,7 +26,7 @@ use crate::process::{hear_signals, raise_file_limit, reap_orphans, registry};
 /// program at the same path take over in this same process, after an upgrade: members are not touched.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  guild-hall run\n  guild-hall run --members ~/plugins --run-dir /tmp/hall\n  GUILD_HALL_PORTS=51100-51200 guild-hall run --log-format json\n\nEvery flag is also GUILD_HALL_<FLAG> in the environment and a key of guild-hall.yaml; flag beats environment beats file."
+    after_help = "Examples:\n  guild-hall run\n  guild-hall run --members ~/plugins --run-dir /tmp/hall\n  guild-hall run --watch\n  GUILD_HALL_PORTS=51100-51200 guild-hall run --log-format json\n\nEvery flag is also GUILD_HALL_<FLAG> in the environment and a key of guild-hall.yaml; flag beats environment beats file."
 )]
 pub(super) struct Run {
     /// Where the members are
@@ -41,6 +41,9 @@ pub(super) struct Run {
     /// The ports that members get
     #[arg(long, value_name = "FIRST-LAST", default_value = "50000-51000", env = "GUILD_HALL_PORTS")]
     ports: PortRange,
+    /// Take changes up as they happen: rescan when a manifest changed, restart a member when its files did
+    #[arg(long, env = "GUILD_HALL_WATCH", value_parser = BoolishValueParser::new())]
+    watch: bool,
     /// Give members a clean environment: PATH, HOME, USER, LANG, LC_*, TZ, TMPDIR, XDG_* and their inheritEnv
     #[arg(long, env = "GUILD_HALL_CLEAN_ENV", value_parser = BoolishValueParser::new())]
     clean_env: bool,
@@ -87,7 +90,12 @@ impl Run {
         if let Err(error) = rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)) {
             tracing::warn!("cannot become a subreaper: {error}");
         }
-        let settings = HallSettings { members: self.members, ports: self.ports, clean_env: self.clean_env };
+        let settings = HallSettings {
+            members: self.members,
+            ports: self.ports,
+            clean_env: self.clean_env,
+            watch: self.watch,
+        };
         let start = match Estate::inherit() {
             Some(estate) => Start::Inherited(estate.map_err(Failed::new)?),
             None => Start::New(RunDir::open(&run_dir(self.run_dir)).map_err(Failed::new)?),

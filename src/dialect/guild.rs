@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::fields::{Field, Fields, Findings};
+use super::globs::globs;
 use super::json::{Document, Node};
 use crate::model::{Dialect, Manifest, Rejection, RestartPolicy, Transport};
 
@@ -50,7 +51,7 @@ fn manifest(
     let stop_timeout = fields.millis("stopTimeoutMs", STOP_TIMEOUT, 0, LONGEST, findings);
     let health_interval = fields.millis("healthIntervalMs", Duration::ZERO, 0, LONGEST, findings);
     let path = fields.take("path").map(|field| url_path(&field, findings));
-    let watch = fields.take("watch").map(|field| field.texts(findings));
+    let watch = fields.take("watch").map(|field| globs(&field, findings));
     let inherit_env = fields.take("inheritEnv").map(|field| field.texts(findings));
     let mcp = fields.need("mcp", "{\"command\": …, \"args\": […]}", findings);
     fields.warn_of_the_rest(findings);
@@ -89,7 +90,7 @@ fn manifest(
         call_timeout,
         stop_timeout,
         health_interval: (!health_interval.is_zero()).then_some(health_interval),
-        watch: watch.unwrap_or_else(|| Some(Vec::new()))?,
+        watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
         warnings: Vec::new(),
         digest: super::digest(bytes),
     })
@@ -222,6 +223,16 @@ mod tests {
                 r#""mcp": {"#,
                 r#""restart": "often", "mcp": {"#,
                 "m/guild-member.json:4:14: restart: is the text \"often\"; it must be \"on-failure\" or \"always\" or \"never\"",
+            ),
+            (
+                r#""mcp": {"#,
+                r#""watch": ["src/**", "lib/[a"], "mcp": {"#,
+                "m/guild-member.json:4:23: watch[1]: is the text \"lib/[a\"; it must be a glob of files, as in \"src/**\": unclosed character class; missing ']'",
+            ),
+            (
+                r#""mcp": {"#,
+                r#""watch": ["../other/*"], "mcp": {"#,
+                "m/guild-member.json:4:13: watch[0]: is the text \"../other/*\"; it must be a glob of files, as in \"src/**\": it leads out of the member's directory by \"..\"",
             ),
             (
                 r#""mcp": {"#,

@@ -4,12 +4,15 @@
 //! name; nothing behind this module ever asks again.
 
 mod fields;
+mod globs;
 mod guild;
 mod json;
 
 use std::path::Path;
 
 use crate::model::{Diagnosis, Digest, Manifest, Rejection};
+
+pub use globs::{glob, is_literal};
 
 /// The file names of all dialects, in the order in which they win beside each other.
 pub const MANIFEST_FILES: [&str; 1] = [guild::FILE];

@@ -1,5 +1,7 @@
 //! F2. From a members directory to manifests: two levels deep, links followed once, never out.
-//! Called by `hall` at start and at each reload, and by `check`.
+//! Called by `hall` at start and at each reload, and by `check`. `watch` tells what changes there.
+
+mod watch;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, FileType};
@@ -10,6 +12,8 @@ use std::sync::Arc;
 
 use crate::dialect::{self, MANIFEST_FILES};
 use crate::model::{Diagnosis, Found, Manifest, MemberKey, Rejection};
+
+pub use watch::Watcher;
 
 /// More members than this are not looked at: the pool has 1,001 ports.
 const MOST_MEMBERS: usize = 20_000;

@@ -14,7 +14,9 @@ mod run_dir;
 mod sweeper;
 mod turn;
 mod usage;
+mod watching;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -53,6 +55,8 @@ pub struct HallSettings {
     pub members: PathBuf,
     pub ports: PortRange,
     pub clean_env: bool,
+    /// Changes are taken up as they happen.
+    pub watch: bool,
 }
 
 /// One change of one member, for who follows along.
@@ -68,12 +72,37 @@ pub struct Change {
 
 /// What comes into the loop. The only way to change anything.
 enum Message {
-    Told { key: MemberKey, instance: Instance, report: Report, flight: Option<Flight> },
-    Born { key: MemberKey, instance: Instance, pid: Pid, life: Life, flight: Option<Flight> },
-    Wish { name: String, wish: Wish, reply: oneshot::Sender<Result<MemberKey, Refusal>> },
-    Reload { found: Found, reply: oneshot::Sender<Result<Changes, Refusal>> },
-    Appraise { reply: oneshot::Sender<Result<String, HandOverError>> },
-    HandOver { become_next: BecomeNext, reply: oneshot::Sender<HandOverError> },
+    Told {
+        key: MemberKey,
+        instance: Instance,
+        report: Report,
+        flight: Option<Flight>,
+    },
+    Born {
+        key: MemberKey,
+        instance: Instance,
+        pid: Pid,
+        life: Life,
+        flight: Option<Flight>,
+    },
+    Wish {
+        name: String,
+        wish: Wish,
+        reply: oneshot::Sender<Result<MemberKey, Refusal>>,
+    },
+    /// Files that belong to members have changed, one for each member.
+    FilesChanged(BTreeMap<MemberKey, String>),
+    Reload {
+        found: Found,
+        reply: oneshot::Sender<Result<Changes, Refusal>>,
+    },
+    Appraise {
+        reply: oneshot::Sender<Result<String, HandOverError>>,
+    },
+    HandOver {
+        become_next: BecomeNext,
+        reply: oneshot::Sender<HandOverError>,
+    },
     ShutDown,
     KillAll,
 }
@@ -134,7 +163,7 @@ impl Hall {
     pub async fn start(
         settings: HallSettings, run_dir: RunDir,
     ) -> Result<(Self, impl Future<Output = Result<(), String>>), DiscoveryError> {
-        let found = walk(settings.members.clone()).await?;
+        let (found, watcher) = watching::open(settings.members.clone(), settings.watch).await?;
         let cgroups = Cgroups::new(&run_dir.id());
         if cgroups.is_none() {
             tracing::warn!("no cgroups can be made here: see `guild-hall doctor`");
@@ -167,13 +196,15 @@ impl Hall {
         let parts = Parts { run_dir, cgroups, guild, generation: 0, started_at, memories: memories.clone() };
         let (hall, mut turn) = Self::assemble(settings, parts);
         turn.open(&found, living, memories);
+        if let Some(watcher) = watcher {
+            watching::follow(watcher, hall.clone());
+        }
         let running = hall.clone().run(turn);
         Ok((hall, running))
     }
 
     /// Goes on where the image of the hall before this one was, in the same process, from what
-    /// [`Hall::hand_over`] wrote.
-    /// Must be called within a tokio runtime.
+    /// [`Hall::hand_over`] wrote. Must be called within a tokio runtime.
     pub fn resume(
         settings: HallSettings, estate: &str,
     ) -> Result<(Self, impl Future<Output = Result<(), String>> + use<>), String> {
@@ -183,8 +214,12 @@ impl Hall {
         let Estate { guild, generation, started_at, settled, files, sessions, .. } = estate;
         let memories = guild.keys().filter_map(|key| Some((key.clone(), guild.memory(key)?))).collect();
         let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories };
+        let watch = settings.watch;
         let (hall, mut turn) = Self::assemble(settings, parts);
         turn.resume(files, &sessions, settled);
+        if watch {
+            tokio::spawn(watching::go_on(hall.clone()));
+        }
         let running = hall.clone().run(turn);
         Ok((hall, running))
     }

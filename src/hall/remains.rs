@@ -156,7 +156,7 @@ impl Relic {
             call_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
             health_interval: None,
-            watch: Vec::new(),
+            watch: None,
             warnings: Vec::new(),
             digest: *manifest_digest,
         }

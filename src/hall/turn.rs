@@ -188,6 +188,11 @@ impl Turn {
                 let answer = self.guild.wish(&name, wish, now);
                 self.answer_later(reply, answer);
             }
+            Message::FilesChanged(files) => {
+                for (key, file) in files {
+                    self.guild.file_changed(&key, &file, now);
+                }
+            }
             Message::Reload { found, reply } => {
                 let answer = self.guild.reload(&found, now);
                 self.answer_later(reply, answer);

@@ -113,6 +113,8 @@ pub struct Guild {
     /// Members touched since the last look, with the phase that they had then.
     #[serde(skip)]
     pub(super) touched: BTreeMap<MemberKey, Option<PhaseName>>,
+    /// Members that were started anew since the last look, each with the file that had changed.
+    changed_files: BTreeMap<MemberKey, String>,
 }
 
 impl Guild {
@@ -130,6 +132,7 @@ impl Guild {
             now: Moment::ZERO,
             actions: Vec::new(),
             touched: BTreeMap::new(),
+            changed_files: BTreeMap::new(),
         }
     }
 
@@ -200,6 +203,22 @@ impl Guild {
         Ok(changes)
     }
 
+    /// A file that belongs to a member has changed, `file` as messages name it: the member is started
+    /// anew, also when it had failed or ended, but not when it was asked to stop.
+    pub fn file_changed(&mut self, key: &MemberKey, file: &str, now: Moment) {
+        self.advance(now);
+        let Some(Seat::Admitted(member)) = self.seats.get_mut(key) else { return };
+        let phase = &member.phase;
+        if self.closing != Closing::Open || phase.is_asked_to_end() || phase.is_queued() {
+            return;
+        }
+        member.budget = Budget::default();
+        self.starving.remove(key);
+        self.changed_files.insert(key.clone(), file.into());
+        self.happen(key, Happening::Stop(Then::Relaunch));
+        self.pump();
+    }
+
     /// Time has passed: deadlines that have come are acted on.
     pub fn tick(&mut self, now: Moment) {
         self.advance(now);
@@ -237,6 +256,7 @@ impl Guild {
     /// Members that look different since the last call; one that came and went in between is not told.
     pub fn take_transitions(&mut self) -> Vec<Transition> {
         let touched = std::mem::take(&mut self.touched);
+        let mut changed_files = std::mem::take(&mut self.changed_files);
         touched
             .into_iter()
             .filter_map(|(key, from)| {
@@ -247,6 +267,10 @@ impl Guild {
                     None => "its directory is gone".into(),
                     Some(Seat::Invalid { rejection, .. }) => rejection.to_string(),
                     Some(Seat::Admitted(member)) => member.why(self.now),
+                };
+                let why = match changed_files.remove(&key) {
+                    Some(file) => format!("{file} changed; {why}"),
+                    None => why,
                 };
                 Some(Transition { key, from, to, why })
             })

@@ -197,6 +197,11 @@ impl Phase {
         matches!(self, Self::Stopped(Rest::Queued) | Self::Waiting { due: Due::Queued, .. })
     }
 
+    /// Somebody wants it not to run, or not to be here any more.
+    pub(super) fn is_asked_to_end(&self) -> bool {
+        matches!(self, Self::Stopped(Rest::Asked) | Self::Stopping { then: Then::Rest | Then::Leave, .. })
+    }
+
     /// Nothing more happens by itself soon.
     pub(super) fn is_settled(&self) -> bool {
         let under_way = matches!(self, Self::Starting(_) | Self::Greeting { .. } | Self::Stopping { .. });

@@ -35,8 +35,8 @@ pub struct Manifest {
     pub stop_timeout: Duration,
     /// `None`: probed on evidence only.
     pub health_interval: Option<Duration>,
-    /// Globs of files whose change restarts the member.
-    pub watch: Vec<String>,
+    /// Globs of files whose change restarts the member, relative to `dir`; `None`: its sources.
+    pub watch: Option<Vec<String>>,
     pub warnings: Vec<Diagnosis>,
     /// Of the document's bytes: a running member is known again only under the same manifest.
     pub digest: Digest,

@@ -25,4 +25,5 @@ mod rogues;
 mod stopping;
 mod traces;
 mod usage;
+mod watching;
 mod wire;

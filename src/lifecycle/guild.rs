@@ -114,6 +114,7 @@ pub struct Guild {
     #[serde(skip)]
     pub(super) touched: BTreeMap<MemberKey, Option<PhaseName>>,
     /// Members that were started anew since the last look, each with the file that had changed.
+    #[serde(skip)]
     changed_files: BTreeMap<MemberKey, String>,
 }
 

@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod doctor;
 mod logs;
+mod notify;
 mod output;
 mod print;
 mod reload;

@@ -8,13 +8,14 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::notify::Notifier;
 use super::output::Output;
 use super::run_view::View;
 use super::{Failed, run_dir};
 use crate::control::{Door, serve};
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
-use crate::process::{raise_file_limit, reap_orphans, registry};
+use crate::process::{PassedListener, passed_listeners, raise_file_limit, reap_orphans, registry};
 
 /// Bring up the hall, in the foreground
 ///
@@ -63,17 +64,23 @@ const BETWEEN_BURIALS: Duration = Duration::from_millis(300);
 
 impl Run {
     pub(super) fn execute(self) -> Result<(), Failed> {
+        // First of all: it needs the process to have one thread.
+        let passed = passed_listeners().map_err(Failed::new)?;
         let on_terminal = self.log_format == LogFormat::Auto && std::io::stdout().is_terminal();
         // People read stdout, log collectors stderr: each is printed to without ever waiting for it.
         let (output, printing) =
             if on_terminal { Output::start(anstream::stdout()) } else { Output::start(std::io::stderr()) };
-        let outcome = self.bring_up(&output, on_terminal);
+        let outcome = self.bring_up(&output, on_terminal, &passed);
         output.finish(&printing);
         outcome
     }
 
-    fn bring_up(self, output: &Output, on_terminal: bool) -> Result<(), Failed> {
+    fn bring_up(self, output: &Output, on_terminal: bool, passed: &[PassedListener]) -> Result<(), Failed> {
         log_to(output.clone(), self.log_format, on_terminal);
+        for PassedListener { name, listener } in passed {
+            let address = listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string());
+            tracing::info!(name, address, "the service manager has passed a listening socket");
+        }
         raise_file_limit();
         registry();
         // What members leave behind becomes our child, and is buried by us.
@@ -117,6 +124,7 @@ async fn run(settings: HallSettings, run_dir: RunDir, terminal: Option<Output>) 
     }
     // On a task of its own: it must take messages while this one waits to send one.
     let mut running = tokio::spawn(running);
+    let notifier = Notifier::start(hall.clone());
     let mut asked = false;
     let outcome = loop {
         tokio::select! {
@@ -125,10 +133,11 @@ async fn run(settings: HallSettings, run_dir: RunDir, terminal: Option<Output>) 
                 Wanted::Stop if asked => hall.kill_all().await,
                 Wanted::Stop => {
                     asked = true;
+                    notifier.stopping();
                     announce(terminal.as_ref(), "stopping all members; once more kills them");
                     hall.shut_down().await;
                 }
-                Wanted::Reload => reload(hall.clone()),
+                Wanted::Reload => reload(hall.clone(), notifier.clone()),
             },
         }
     };
@@ -151,9 +160,12 @@ fn announce(terminal: Option<&Output>, what: &str) {
 }
 
 /// On a task of its own: the disk may be slow, and a second SIGTERM must be heard.
-fn reload(hall: Hall) {
+fn reload(hall: Hall, notifier: Notifier) {
     tokio::spawn(async move {
-        match hall.reload().await {
+        notifier.reloading().await;
+        let reloaded = hall.reload().await;
+        notifier.reloaded();
+        match reloaded {
             Ok(changes) => tracing::info!(
                 added = changes.added.len(),
                 changed = changes.changed.len(),

@@ -62,6 +62,7 @@ enum Message {
     Born { key: MemberKey, instance: Instance, pid: Pid, life: Life },
     Wish { name: String, wish: Wish, reply: oneshot::Sender<Result<MemberKey, Refusal>> },
     Reload { found: Found, reply: oneshot::Sender<Result<Changes, Refusal>> },
+    Ping(oneshot::Sender<()>),
     ShutDown,
     KillAll,
 }
@@ -225,6 +226,13 @@ impl Hall {
     /// Kills what still runs.
     pub async fn kill_all(&self) {
         self.send(Message::KillAll).await;
+    }
+
+    /// True as soon as the loop has taken a turn, false once it has ended. Does not return while it hangs.
+    pub async fn answers(&self) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Ping(reply)).await;
+        answer.await.is_ok()
     }
 
     async fn send(&self, message: Message) {

@@ -111,6 +111,7 @@ impl Turn {
                 let answer = self.guild.reload(&found, now);
                 self.answer_later(reply, answer);
             }
+            Message::Ping(reply) => self.answer_later(reply, ()),
             Message::ShutDown => {
                 self.closing.get_or_insert(Closing::KillAt(Instant::now() + LONGEST_SHUTDOWN));
                 self.guild.shut_down(now);

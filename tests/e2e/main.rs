@@ -19,6 +19,7 @@ mod ports;
 mod real_servers;
 mod restarts;
 mod rogues;
+mod service;
 mod stopping;
 mod traces;
 mod wire;

@@ -241,6 +241,17 @@ impl Hall {
     }
 }
 
+/// Ends what a hall that is gone has left running, where it is provably its own; returns how many
+/// processes that were. Blocks. For who stops a hall that could not stop its members itself.
+pub fn end_leftovers(run_dir: &RunDir) -> usize {
+    let cgroups = Cgroups::new(&run_dir.id());
+    let ended = predecessor::end(&PidFiles::new(run_dir.pid_files()), cgroups.as_ref());
+    if let Some(cgroups) = cgroups {
+        cgroups.remove();
+    }
+    ended
+}
+
 async fn walk(members: PathBuf) -> Result<Found, DiscoveryError> {
     let shown = members.clone();
     tokio::task::spawn_blocking(move || discover(&members))

@@ -133,7 +133,7 @@ fn write_in_tmp_of(machine: &Machine, pid: &str) {
 fn members_outlive_a_hall_that_crashed_but_not_for_long() {
     let started = Machine::with_hall(|tree| {
         family(tree, 100);
-        let after = "/usr/local/bin/guild-hall end-leftovers --grace 3";
+        let after = "/usr/local/bin/guild-hall end-leftovers --grace 8";
         tree.drop_in(&format!("RestartSec=1h\nExecStopPost=\nExecStopPost={after}"));
     });
     let Some(machine) = started else { return };

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
 use super::{Hall, Message};
 use crate::lifecycle::Report;
 use crate::mcp::{Link, LinkError};
-use crate::model::{Instance, Status};
+use crate::model::{Entry, Instance, Roster, Status};
+
+/// A call to a member that is about to be there waits so long for it.
+const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The links of all launches that have shaken hands.
 #[derive(Debug, Clone, Default)]
@@ -58,8 +62,7 @@ impl Hall {
     pub async fn call(
         &self, member: &str, tool: &str, arguments: &RawValue, patience: Option<Duration>,
     ) -> CallOutcome {
-        let roster = self.roster();
-        let entry = roster.entry(member).ok_or_else(|| CallError::NoSuchMember(member.into()))?;
+        let entry = self.at_rest(member).await.ok_or_else(|| CallError::NoSuchMember(member.into()))?;
         let not_connected = || {
             let reason = entry.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
             CallError::NotConnected { member: member.into(), phase: entry.phase.as_str(), reason }
@@ -84,6 +87,14 @@ impl Hall {
             }
             CallError::Member { member: member.into(), error }
         })
+    }
+
+    /// The member's entry; one that is being started or taken over is waited for.
+    async fn at_rest(&self, member: &str) -> Option<Arc<Entry>> {
+        let is_at_rest = |roster: &Arc<Roster>| roster.entry(member).is_none_or(|entry| entry.settled);
+        let mut rosters = self.watch();
+        let _ = timeout(LONGEST_REST, rosters.wait_for(is_at_rest)).await;
+        self.roster().entry(member).cloned()
     }
 
     /// Has the member probed. Losing this to a full inbox loses nothing: the next call tells again.

@@ -38,6 +38,10 @@ const PROBE: Duration = Duration::from_secs(4);
 const BURIAL: Duration = Duration::from_millis(50);
 /// Looks for what a dead member left behind, where there are no cgroups.
 const MOST_SWEEPS: usize = 20;
+/// An adopted member that was not reaped so soon is told to be dead before it is known how it died.
+const PROMPT_REAPER: Duration = Duration::from_millis(20);
+/// How long whoever inherited an adopted member may take to reap it, before its exit stays unknown.
+const LAZY_REAPER: Duration = Duration::from_secs(5);
 /// A failed handshake is told this much later than it is seen.
 const DEATH_GOES_FIRST: Duration = Duration::from_millis(250);
 /// A member that has not ended so soon after SIGTERM may have processes outside its group.
@@ -163,7 +167,7 @@ impl Keeper {
                 }
             }
         }
-        let _turn = launcher.burials.acquire().await;
+        let turn = launcher.burials.acquire().await;
         let (pid_files, member) = (launcher.pid_files.clone(), key.clone());
         let burial = tokio::task::spawn_blocking(move || {
             if !tree.clear(&leader, BURIAL) && tree.is_empty() == Some(false) {
@@ -172,9 +176,21 @@ impl Keeper {
             let exit = leader.reap();
             registry().remove(leader.pid());
             pid_files.remove(&member, instance);
-            (exit, log.tail())
+            (exit.ok_or(leader), log.tail())
         });
-        let (exit, stderr_tail) = burial.await.unwrap_or((Exit::Unknown, Arc::default()));
+        let (exit, stderr_tail) = burial.await.unwrap_or((Ok(Exit::Unknown), Arc::default()));
+        drop(turn);
+        let exit = match exit {
+            Ok(exit) => exit,
+            Err(leader) => match timeout(PROMPT_REAPER, leader.reaped()).await {
+                Ok(exit) => exit,
+                Err(_) => {
+                    let died = Message::Told { key: key.clone(), instance, report: Report::Died };
+                    let _ = launcher.inbox.send(died).await;
+                    timeout(LAZY_REAPER, leader.reaped()).await.unwrap_or(Exit::Unknown)
+                }
+            },
+        };
         let report = Report::Ended { exit, stderr_tail };
         let _ = launcher.inbox.send(Message::Told { key, instance, report }).await;
     }

@@ -1,5 +1,6 @@
 //! One launch, from a free port to a process with a PID file. Called by the loop, on its own task.
 
+use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,11 +10,12 @@ use tokio::sync::{Semaphore, mpsc};
 use super::Message;
 use super::calls::Links;
 use super::keeper::{Keeper, Life};
+use super::remains::Relic;
 use super::run_dir::RunDir;
 use super::sweeper::Sweeper;
 use crate::lifecycle::Report;
 use crate::mcp::Dial;
-use crate::model::{Failure, Instance, Manifest, MemberKey, Port};
+use crate::model::{Failure, Instance, Manifest, MemberKey, Moment, Port};
 use crate::process::{
     Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree,
     can_be_bound, clean_environment, registry,
@@ -81,26 +83,30 @@ impl Launcher {
         };
         let command = Command::new(manifest, port, instance, base, &self.binary);
         let mut tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());
-        let mut pid_file = PidFile {
-            identity: None,
-            port,
-            instance,
-            manifest_digest: manifest.digest.to_string(),
-            argv: command.argv.clone(),
-            cgroup: tree.cgroup_path().map(PathBuf::from),
-        };
         // First on paper, then in the world: a process that is born while the hall dies is found by
         // the instance id that stands here.
-        let begun = self.pid_files.begin(key, &pid_file).map_err(|error| failed(&error)).and_then(|draft| {
+        let begin = || {
             let (log, output) = LogFile::open(self.run_dir.log(key)).map_err(|error| failed(&error))?;
+            let pid_file = PidFile {
+                identity: None,
+                port,
+                member: key.clone(),
+                instance,
+                launched: Moment::now(),
+                manifest_digest: manifest.digest,
+                argv: command.argv.clone(),
+                log_start: log.start(),
+                cgroup: tree.cgroup_path().map(PathBuf::from),
+            };
+            let draft = self.pid_files.begin(&pid_file).map_err(|error| failed(&error))?;
             let _birth = registry().birth();
             let spawned = command
                 .spawn(output.as_fd(), tree.cgroup_dir().as_ref().map(AsFd::as_fd))
                 .map_err(|error| failed(&error))?;
             registry().add(spawned.pid);
-            Ok((draft, log, spawned))
-        });
-        let (draft, log, spawned) = match begun {
+            Ok((pid_file, draft, log, spawned))
+        };
+        let (mut pid_file, draft, log, spawned) = match begin() {
             Ok(begun) => begun,
             Err(report) => {
                 tree.discard();
@@ -123,13 +129,33 @@ impl Launcher {
             self.pid_files.remove(key, instance);
             failed(&format!("cannot watch its process: {error}"))
         })?;
+        Ok(self.keeper(key, instance, port, manifest, leader, tree, log))
+    }
+
+    /// Takes over a process that an earlier hall launched. Must be called within a tokio runtime.
+    pub(super) fn adopt(self: Arc<Self>, relic: Relic, manifest: &Arc<Manifest>) -> io::Result<Keeper> {
+        let Relic { pid, pidfd, file } = relic;
+        let leader = Leader::adopt(pid, pidfd)?;
+        if leader.is_child() {
+            registry().add(pid);
+        }
+        let tree = Tree::find(file.instance, file.cgroup.as_deref());
+        let log = LogFile::resume(self.run_dir.log(&file.member), file.log_start);
+        Ok(self.keeper(&file.member, file.instance, file.port, manifest, leader, tree, log))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "these are the facts of one process")]
+    fn keeper(
+        self: Arc<Self>, key: &MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>,
+        leader: Leader, tree: Tree, log: LogFile,
+    ) -> Keeper {
         let tree = Arc::new(tree);
         let dialer = Dialer::new(port, leader.pid(), tree.clone(), self.own_ports);
         let dial: Dial = Arc::new(move || {
             let dialer = dialer.clone();
             Box::pin(async move { dialer.dial().await })
         });
-        Ok(Keeper {
+        Keeper {
             key: key.clone(),
             instance,
             manifest: manifest.clone(),
@@ -139,6 +165,6 @@ impl Launcher {
             dial,
             port,
             launcher: self,
-        })
+        }
     }
 }

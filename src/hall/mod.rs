@@ -4,9 +4,10 @@
 mod calls;
 mod keeper;
 mod launcher;
+mod memories;
 mod names;
-mod predecessor;
 mod publish;
+mod remains;
 mod run_dir;
 mod sweeper;
 mod turn;
@@ -21,7 +22,8 @@ use tokio::sync::{Mutex, Semaphore, broadcast, mpsc, oneshot, watch};
 use crate::discovery::{DiscoveryError, discover};
 use crate::lifecycle::{Guild, Refusal, Report, Settings, Wish};
 use crate::model::{
-    Changes, Entry, Found, HallFacts, Instance, MemberKey, PhaseName, Pid, PortRange, Roster, Timestamp,
+    Changes, Entry, Found, HallFacts, Instance, MemberKey, Moment, PhaseName, Pid, PortRange, Roster,
+    Timestamp,
 };
 use crate::process::{Cgroups, OwnPorts, PidFiles, cap_logs, hall_environment};
 
@@ -32,7 +34,9 @@ pub use run_dir::{RunDir, RunDirError};
 use calls::Links;
 use keeper::Life;
 use launcher::Launcher;
+use memories::Chronicle;
 use publish::Publisher;
+use remains::Remains;
 use sweeper::Sweeper;
 use turn::Turn;
 
@@ -110,22 +114,33 @@ impl Hall {
         let cgroups = Cgroups::new(&run_dir.id());
         let (sweeper, sweeping) = Sweeper::new();
         tokio::spawn(sweeping);
-        let ending = tokio::task::spawn_blocking({
-            let (pid_files, cgroups) = (pid_files.clone(), cgroups.clone());
-            move || predecessor::end(&pid_files, cgroups.as_ref())
+        let examining = tokio::task::spawn_blocking({
+            let (pid_files, cgroups, memories) = (pid_files.clone(), cgroups.clone(), run_dir.memories());
+            move || {
+                let mut remains = Remains::examine(&pid_files, cgroups.as_ref());
+                remains.clear(&pid_files);
+                (remains.living, memories::recall(&memories))
+            }
         });
         if cgroups.is_none() {
             tracing::warn!("no cgroups can be made here: see `guild-hall doctor`");
         }
-        if let Ok(ended @ 1..) = ending.await {
-            tracing::warn!("ended {ended} processes that an earlier hall on this run directory left behind");
+        // A panic there has been printed: what lives on is then found by the next hall.
+        let (living, mut memories) = examining.await.unwrap_or_default();
+        memories.retain(|key, _| found.papers.contains_key(key));
+        if !living.is_empty() {
+            tracing::info!(
+                "taking over {} members that an earlier hall on this run directory left",
+                living.len()
+            );
         }
 
         let started_at = Timestamp::now();
+        let epoch = started_at.minus(Moment::now().elapsed());
         let seed = random_seed();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let launches_at_once = cores * LAUNCHES_PER_CORE;
-        let guild = Guild::new(Settings { ports: settings.ports, launches_at_once, epoch: started_at, seed });
+        let guild = Guild::new(Settings { ports: settings.ports, launches_at_once, epoch, seed });
         let facts = HallFacts {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: Pid(std::process::id().cast_signed()),
@@ -150,8 +165,9 @@ impl Hall {
             clean_env: settings.clean_env,
             binary: std::env::current_exe().unwrap_or_else(|_| "guild-hall".into()),
         };
-        let mut turn = Turn::new(guild, launcher, publisher, messages);
-        turn.open(&found);
+        let chronicle = Chronicle::open(run_dir.memories(), memories.clone());
+        let mut turn = Turn::new(guild, launcher, publisher, chronicle, messages);
+        turn.open(&found, living, memories);
         let hall = Self {
             inbox,
             roster,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{broadcast, watch};
 
 use super::Change;
-use crate::lifecycle::Guild;
+use crate::lifecycle::{Guild, Transition};
 use crate::model::{Entry, HallFacts, MemberKey, Roster};
 
 pub(super) struct Publisher {
@@ -43,9 +43,9 @@ impl Publisher {
     }
 
     /// Tells what is different since the last call.
-    pub(super) fn publish(&mut self, guild: &mut Guild) {
+    pub(super) fn publish(&mut self, guild: &Guild, transitions: Vec<Transition>) {
         let mut changes = Vec::new();
-        for transition in guild.take_transitions() {
+        for transition in transitions {
             let key = transition.key;
             let entry = guild.entry(&key).map(Arc::new);
             if self.entries.get(&key) == entry.as_ref() {

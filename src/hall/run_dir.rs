@@ -72,6 +72,11 @@ impl RunDir {
         self.path.join("logs")
     }
 
+    /// What a later hall must know of failures and stops.
+    pub(super) fn memories(&self) -> PathBuf {
+        self.path.join("restarts.json")
+    }
+
     pub(super) fn pid_files(&self) -> PathBuf {
         self.path.join(".mcp-servers")
     }

@@ -4,13 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Message;
 use super::keeper::{Errand, Life};
 use super::launcher::Launcher;
+use super::memories::{Chronicle, Memories};
 use super::publish::Publisher;
-use crate::lifecycle::{Action, Guild, Order, Report};
+use super::remains::Relic;
+use crate::lifecycle::{Action, Guild, Order, Report, Survivor};
 use crate::model::{Found, Instance, MemberKey, Moment};
 use crate::process::{Cgroups, reap_orphans};
 
@@ -25,10 +28,10 @@ pub(super) struct Turn {
     guild: Guild,
     launcher: Arc<Launcher>,
     publisher: Publisher,
+    chronicle: Chronicle,
     messages: mpsc::Receiver<Message>,
     /// What keeps each process that lives.
     lives: HashMap<Instance, Life>,
-    started: Instant,
     /// Answers to the wishes of this turn.
     answers: Vec<Box<dyn FnOnce() + Send>>,
     closing: Option<Closing>,
@@ -43,26 +46,47 @@ enum Closing {
 
 impl Turn {
     pub(super) fn new(
-        guild: Guild, launcher: Launcher, publisher: Publisher, messages: mpsc::Receiver<Message>,
+        guild: Guild, launcher: Launcher, publisher: Publisher, chronicle: Chronicle,
+        messages: mpsc::Receiver<Message>,
     ) -> Self {
         Self {
             guild,
             launcher: launcher.into(),
             publisher,
+            chronicle,
             messages,
             lives: HashMap::new(),
-            started: Instant::now(),
             answers: Vec::new(),
             closing: None,
         }
     }
 
     /// The first turn: whoever looks at the roster from now on sees all members.
-    pub(super) fn open(&mut self, found: &Found) {
-        let now = self.now();
-        // The core is open: it refuses nothing yet.
-        let _ = self.guild.reload(found, now);
+    pub(super) fn open(&mut self, found: &Found, living: Vec<Relic>, memories: Memories) {
+        let survivors = living.into_iter().filter_map(|relic| self.adopt(relic, found)).collect();
+        self.guild.reopen(found, survivors, memories, Moment::now());
         self.follow_up();
+    }
+
+    /// Has a process of an earlier hall kept from now on.
+    fn adopt(&mut self, relic: Relic, found: &Found) -> Option<Survivor> {
+        let survivor = relic.survivor(found, &self.launcher.binary);
+        let identity = relic.file.identity.clone();
+        match self.launcher.clone().adopt(relic, &survivor.manifest) {
+            Ok(keeper) => {
+                let (life, errands) = Life::new();
+                tokio::spawn(keeper.keep(errands));
+                self.lives.insert(survivor.instance, life);
+                Some(survivor)
+            }
+            Err(error) => {
+                tracing::warn!(member = %survivor.key, "its process cannot be watched and is ended: {error}");
+                if let Some(pidfd) = identity.and_then(|identity| identity.open()) {
+                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                }
+                None
+            }
+        }
     }
 
     /// Runs until a shutdown is complete; an error names what could not be ended.
@@ -78,11 +102,11 @@ impl Turn {
                 }
                 () = sleep_until(wake) => {}
             }
-            let now = self.now();
-            self.guild.tick(now);
+            self.guild.tick(Moment::now());
             self.follow_up();
             if let Some(closing) = self.closing {
                 if self.guild.is_quiet() {
+                    self.chronicle.close().await;
                     return Ok(());
                 }
                 self.hurry(closing)?;
@@ -91,7 +115,7 @@ impl Turn {
     }
 
     fn take(&mut self, message: Message) {
-        let now = self.now();
+        let now = Moment::now();
         match message {
             Message::Told { key, instance, report } => {
                 if matches!(report, Report::Ended { .. }) {
@@ -138,7 +162,12 @@ impl Turn {
                 Order::Kill => self.send(instance, Errand::Kill),
             }
         }
-        self.publisher.publish(&mut self.guild);
+        let transitions = self.guild.take_transitions();
+        // Of a shutdown nothing is remembered but what was so before it.
+        if self.closing.is_none() {
+            self.chronicle.note(&self.guild, transitions.iter().map(|transition| &transition.key));
+        }
+        self.publisher.publish(&self.guild, transitions);
         for answer in self.answers.drain(..) {
             answer();
         }
@@ -174,16 +203,12 @@ impl Turn {
         if !matches!(self.closing, Some(Closing::GiveUpAt(_))) {
             self.closing = Some(Closing::GiveUpAt(Instant::now() + LONGEST_DYING));
         }
-        let now = self.now();
-        self.guild.kill_all(now);
-    }
-
-    fn now(&self) -> Moment {
-        Moment::after(self.started.elapsed())
+        self.guild.kill_all(Moment::now());
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        let core = self.guild.next_deadline().map(|moment| self.started + moment.elapsed());
+        let now = (Moment::now(), Instant::now());
+        let core = self.guild.next_deadline().map(|moment| now.1 + moment.since(now.0));
         let closing = self.closing.map(|(Closing::KillAt(at) | Closing::GiveUpAt(at))| at);
         core.into_iter().chain(closing).min()
     }

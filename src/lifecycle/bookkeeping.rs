@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::budget::{Budget, Verdict};
 use super::guild::{Action, Closing, Guild, Order};
 use super::member::{Act, Happening, MOST_PORTS_TRIED, Next, Report, step};
-use super::phase::{Due, Launch, Phase, Rest, Then};
+use super::phase::{Due, Launch, Origin, Phase, Rest, Then};
 use super::ports::{Busy, NoPort};
 use super::seat::{Admitted, Seat};
 use crate::model::{
@@ -138,7 +138,7 @@ impl Guild {
         })
     }
 
-    fn enter(&mut self, key: &MemberKey, phase: Phase, before: PhaseName) {
+    pub(super) fn enter(&mut self, key: &MemberKey, phase: Phase, before: PhaseName) {
         let Some(Seat::Admitted(member)) = self.seats.get_mut(key) else { return };
         if let Some(due) = phase.deadline() {
             self.deadlines.insert((due, key.clone()));
@@ -152,7 +152,7 @@ impl Guild {
         member.phase = phase;
     }
 
-    fn order(&mut self, key: &MemberKey, act: Act) {
+    pub(super) fn order(&mut self, key: &MemberKey, act: Act) {
         let Some(Seat::Admitted(member)) = self.seats.get(key) else { return };
         let Some(Launch { instance, port, manifest, .. }) = member.phase.launch().cloned() else { return };
         let order = match act {
@@ -209,7 +209,8 @@ impl Guild {
                 instance,
                 order: Order::Launch { port, manifest: manifest.clone() },
             });
-            self.enter(&key, Phase::Starting(Launch { instance, port, manifest, at: self.now }), before);
+            let launch = Launch { instance, port, manifest, at: self.now, origin: Origin::Launched };
+            self.enter(&key, Phase::Starting(launch), before);
         }
     }
 
@@ -241,18 +242,7 @@ impl Guild {
                 self.seats.insert(key.clone(), Seat::Invalid { rejection, since: now });
             }
             (_, Ok(manifest)) => {
-                let member = Admitted {
-                    manifest,
-                    phase: Phase::Stopped(Rest::Queued),
-                    since: now,
-                    refused: Vec::new(),
-                    attempts: 0,
-                    last_words: Arc::default(),
-                    last_port: None,
-                    last_exit: None,
-                    budget: Budget::default(),
-                    complaint: None,
-                };
+                let member = Admitted::new(manifest, Phase::Stopped(Rest::Queued), now);
                 self.seats.insert(key.clone(), Seat::Admitted(Box::new(member)));
                 self.gate.join(key.clone());
             }

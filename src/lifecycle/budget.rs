@@ -23,7 +23,7 @@ pub(super) enum Verdict {
 }
 
 /// The restarts of one member since its count began.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Budget {
     /// When the restarts within the window were granted, oldest first; at most [`RESTARTS`].
     granted: VecDeque<Moment>,
@@ -58,6 +58,11 @@ impl Budget {
             self.granted.clear();
             self.streak = 0;
         }
+    }
+
+    /// Nothing that a later hall would have to know.
+    pub(super) fn is_fresh(&self) -> bool {
+        *self == Self::default()
     }
 
     pub(super) fn total(&self) -> u32 {

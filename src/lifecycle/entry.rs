@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::phase::{Due, Phase};
+use super::phase::{Due, Origin, Phase};
 use super::seat::{Admitted, Seat};
 use crate::model::{Entry, LastExit, MemberKey, Moment, PhaseName, Rejection, Timestamp};
 
@@ -67,7 +67,7 @@ fn admitted(key: &MemberKey, member: &Admitted, wall: impl Fn(Moment) -> Timesta
         port: launch.map(|launch| launch.port),
         pid: phase.pid(),
         instance: launch.map(|launch| launch.instance),
-        adopted: false,
+        adopted: launch.is_some_and(|launch| launch.origin == Origin::Adopted),
         since: wall(member.since),
         attempts: member.attempts,
         restarts: member.budget.total(),

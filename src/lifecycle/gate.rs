@@ -10,7 +10,7 @@ use crate::model::{Instance, MemberKey, Moment};
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// Who may be launched next, and how many launches are too fresh for another.
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Gate {
     width: usize,
     young: BTreeMap<Instance, Moment>,

@@ -84,15 +84,15 @@ pub struct Transition {
 }
 
 /// How near the hall is to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Closing {
     Open,
     Stopping,
     Killing,
 }
 
-/// The core: see the module's page.
-#[derive(Debug)]
+/// The core: see the module's page. As a value it can be handed to the next image of the hall.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub struct Guild {
     pub(super) seats: BTreeMap<MemberKey, Seat>,
     pub(super) ports: Ports,
@@ -105,8 +105,10 @@ pub struct Guild {
     pub(super) closing: Closing,
     /// The latest moment it was told: time never runs back.
     pub(super) now: Moment,
+    #[serde(skip)]
     pub(super) actions: Vec<Action>,
     /// Members touched since the last look, with the phase that they had then.
+    #[serde(skip)]
     pub(super) touched: BTreeMap<MemberKey, Option<PhaseName>>,
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::phase::{Due, Health, Launch, Life, Phase, Probe, Rest, Stage, Then};
+use super::phase::{Before, Due, Health, Launch, Life, Phase, Probe, Rest, Stage, Then};
 use crate::model::{Exit, Failure, Handshake, Manifest, Moment, Pid, RestartPolicy};
 
 /// So many launches are refused with exit code 2 before a start is given up.
@@ -30,6 +30,8 @@ pub enum Report {
     Suspected,
     /// `None`: the hall could not ask, which says nothing about the member.
     Probed(Result<Option<Handshake>, Failure>),
+    /// Its process is dead; `Ended` follows when it is known how, and nothing of it is left.
+    Died,
     /// Its process, and all that the process left behind, are dead.
     Ended {
         exit: Exit,
@@ -113,11 +115,9 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
             let failure = Failure::new(late_handshake(&life.launch, obstacle.as_deref()));
             terminate(life, Then::Fail(failure), now)
         }
-        (P::Greeting { .. }, Told(R::Ended { exit: Exit::PORT_TAKEN, stderr_tail })) => {
-            (Next::LaunchElsewhere { stderr_tail }, None)
-        }
+        (P::Greeting { life, .. }, Told(R::Died)) => dead(life, Before::Handshake),
         (P::Greeting { life, .. }, Told(R::Ended { exit, stderr_tail })) => {
-            ended(exit, "before its handshake", &life, stderr_tail, manifest, now)
+            ended(exit, Before::Handshake, &life.launch, stderr_tail, manifest, now)
         }
 
         // ── Probed on evidence, or where the manifest asks for an interval.
@@ -157,8 +157,12 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         }
 
         // ── A process ends unasked.
+        (P::Connected { life, .. } | P::Unwell { life, .. }, Told(R::Died)) => dead(life, Before::Asked),
         (P::Connected { life, .. } | P::Unwell { life, .. }, Told(R::Ended { exit, stderr_tail })) => {
-            ended(exit, "unasked", &life, stderr_tail, manifest, now)
+            ended(exit, Before::Asked, &life.launch, stderr_tail, manifest, now)
+        }
+        (P::Stopping { launch, then: Then::ByExit(before), .. }, Told(R::Ended { exit, stderr_tail })) => {
+            ended(exit, before, &launch, stderr_tail, manifest, now)
         }
 
         // ── A restart is due.
@@ -215,6 +219,10 @@ fn unwell(life: Life, since: Moment, handshake: Arc<Handshake>, failure: Failure
     be(Phase::Unwell { life, since, handshake, failure, probe: Probe::At(now + UNWELL_PROBE), until })
 }
 
+fn dead(life: Life, before: Before) -> Step {
+    be(Phase::Stopping { launch: life.launch, stage: Stage::Dead, then: Then::ByExit(before) })
+}
+
 fn terminate(life: Life, then: Then, now: Moment) -> Step {
     let Life { launch, pid } = life;
     let kill_at = now + launch.manifest.stop_timeout;
@@ -228,17 +236,27 @@ fn afterwards(then: Then) -> Next {
         Then::Relaunch => Next::Launch { after: None },
         Then::Leave => Next::Leave,
         Then::Fail(failure) => Next::Fail(failure),
+        // Nothing ran that could have exited.
+        Then::ByExit(_) => Next::Launch { after: None },
     }
 }
 
-/// Exit 0 is a normal end, unless the member is to run always; anything else is a failure.
+/// Exit 2 before the handshake asks for another port. Exit 0 is a normal end, unless the member is to
+/// run always. Anything else is a failure.
 fn ended(
-    exit: Exit, when: &str, life: &Life, stderr_tail: Arc<[String]>, manifest: &Manifest, now: Moment,
+    exit: Exit, before: Before, launch: &Launch, stderr_tail: Arc<[String]>, manifest: &Manifest, now: Moment,
 ) -> Step {
+    let when = match before {
+        Before::Handshake if exit == Exit::PORT_TAKEN => {
+            return (Next::LaunchElsewhere { stderr_tail }, None);
+        }
+        Before::Handshake => "before its handshake",
+        Before::Asked => "unasked",
+    };
     if exit == Exit::CLEAN && manifest.restart != RestartPolicy::Always {
         return be(Phase::Stopped(Rest::ExitedCleanly));
     }
-    let age = seconds(now.since(life.launch.at));
+    let age = seconds(now.since(launch.at));
     let mut what = format!("{exit} {when}, {age} after its launch");
     if let Some(line) = stderr_tail.iter().rev().find(|line| !line.trim().is_empty()) {
         what = format!("{what}: {}", line.trim());

@@ -16,7 +16,9 @@ mod member;
 mod phase;
 mod ports;
 mod random;
+mod reopening;
 mod seat;
 
 pub use guild::{Action, Guild, Order, Refusal, Settings, Transition, Wish};
 pub use member::{MOST_PORTS_TRIED, Report};
+pub use reopening::{Memory, Survivor};

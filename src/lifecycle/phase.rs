@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::model::{Failure, Handshake, Instance, Manifest, Moment, PhaseName, Pid, Port};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) enum Phase {
     Stopped(Rest),
     /// A port is held, the launch is under way.
@@ -42,8 +42,16 @@ pub(super) enum Phase {
     Failed(Failure),
 }
 
+/// Where a launch comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) enum Origin {
+    Launched,
+    /// Taken over from an earlier hall.
+    Adopted,
+}
+
 /// Why nothing runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Rest {
     /// Its turn to be launched comes.
     Queued,
@@ -52,24 +60,25 @@ pub(super) enum Rest {
 }
 
 /// One launch: from here on a port is held.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct Launch {
     pub(super) instance: Instance,
     pub(super) port: Port,
     /// What it was launched from; the member may have a newer one by now.
     pub(super) manifest: Arc<Manifest>,
     pub(super) at: Moment,
+    pub(super) origin: Origin,
 }
 
 /// A launch that has become a process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct Life {
     pub(super) launch: Launch,
     pub(super) pid: Pid,
 }
 
 /// Whether a connected member is being probed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(super) enum Health {
     /// The next probe that the manifest asks for, if it asks for any.
     Quiet(Option<Moment>),
@@ -77,14 +86,14 @@ pub(super) enum Health {
     Probing(Moment),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(super) enum Probe {
     At(Moment),
     UnderWay,
 }
 
 /// When a failed member is started again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(super) enum Due {
     At(Moment),
     /// Now: it stands in the queue.
@@ -92,7 +101,7 @@ pub(super) enum Due {
 }
 
 /// How far a stop has come.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(super) enum Stage {
     /// The launch is still under way; its process will be ended as soon as it is born.
     Unborn,
@@ -100,15 +109,26 @@ pub(super) enum Stage {
     Asked { pid: Pid, kill_at: Moment },
     /// SIGKILL is sent.
     Killed { pid: Pid },
+    /// It died by itself; how, and when its tree is gone, is yet to be told.
+    Dead,
 }
 
 /// What a member becomes once its process is gone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) enum Then {
     Rest,
     Relaunch,
     Leave,
     Fail(Failure),
+    /// What its exit means.
+    ByExit(Before),
+}
+
+/// Until when a member lived that died unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) enum Before {
+    Handshake,
+    Asked,
 }
 
 impl Phase {
@@ -214,6 +234,7 @@ impl Phase {
             Self::Stopping { then: Then::Rest, .. } => "asked to stop".into(),
             Self::Stopping { then: Then::Relaunch, .. } => "to be started again".into(),
             Self::Stopping { then: Then::Leave, .. } => "its directory is gone".into(),
+            Self::Stopping { then: Then::ByExit(_), .. } => "its process is dead".into(),
             Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => {
                 failure.what.clone()
             }

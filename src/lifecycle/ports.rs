@@ -30,7 +30,7 @@ pub(super) enum NoPort {
 }
 
 /// Every port of the range is in exactly one of: free, held (by a member), shunned.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct Ports {
     range: PortRange,
     free: BTreeSet<Port>,
@@ -59,6 +59,12 @@ impl Ports {
             return Err(NoPort::AllRefused);
         }
         Err(NoPort::Exhausted(self.exhaustion()))
+    }
+
+    /// Takes a port for a process that has it already. False if it is not the pool's to give.
+    pub(super) fn hold(&mut self, port: Port) -> bool {
+        let free = self.free.remove(&port);
+        self.shunned.remove(&port).is_some() || free
     }
 
     /// Gives a port back once its holder is dead.

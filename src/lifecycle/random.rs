@@ -2,7 +2,7 @@
 //! and for jitter; neither must be secret.
 
 /// SplitMix64.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) struct Random(u64);
 
 impl Random {

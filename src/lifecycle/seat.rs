@@ -7,13 +7,13 @@ use super::member::MOST_PORTS_TRIED;
 use super::phase::{Due, Phase, Stage, Then};
 use crate::model::{Exit, Manifest, Moment, PhaseName, Port, Rejection};
 
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) enum Seat {
     Invalid { rejection: Rejection, since: Moment },
     Admitted(Box<Admitted>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct Admitted {
     pub(super) manifest: Arc<Manifest>,
     pub(super) phase: Phase,
@@ -57,6 +57,21 @@ impl Seat {
 }
 
 impl Admitted {
+    pub(super) fn new(manifest: Arc<Manifest>, phase: Phase, since: Moment) -> Self {
+        Self {
+            manifest,
+            phase,
+            since,
+            refused: Vec::new(),
+            last_words: Arc::default(),
+            attempts: 0,
+            last_port: None,
+            last_exit: None,
+            budget: Budget::default(),
+            complaint: None,
+        }
+    }
+
     pub(super) fn why(&self, now: Moment) -> String {
         match (&self.phase, self.refused.last()) {
             (Phase::Starting(launch), Some(refused)) => format!(

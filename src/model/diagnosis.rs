@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Line and column, both counted from 1; columns in characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     pub line: usize,
     pub column: usize,
@@ -12,7 +12,7 @@ pub struct Place {
 
 /// One fault: where, in which field, what stands there and what would be right.
 /// In text: `FILE:LINE:COLUMN: FIELD: MESSAGE`, without the parts that are not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Diagnosis {
     pub file: PathBuf,
     pub place: Option<Place>,
@@ -35,7 +35,7 @@ impl fmt::Display for Diagnosis {
 }
 
 /// All that makes a manifest unusable: at least one fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rejection {
     pub first: Diagnosis,
     pub rest: Vec<Diagnosis>,

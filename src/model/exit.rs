@@ -15,7 +15,7 @@ impl fmt::Display for Pid {
 }
 
 /// The end of a process; `Unknown` where the kernel does not tell (it was not our child).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
     Code(i32),
     Signal(i32),

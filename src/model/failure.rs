@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// What went wrong with a member, in one sentence that a person can act on, and what it last
 /// wrote to its log in that launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failure {
     pub what: String,
     pub stderr_tail: Arc<[String]>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 /// The outcome of `initialize` and `tools/list`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Handshake {
     /// The revision that the member chose, for example `2025-06-18`; MCP lifecycle.
     pub protocol_version: String,

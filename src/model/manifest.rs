@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Diagnosis;
 
 /// A manifest that has been read and found right.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Manifest {
     pub name: String,
     pub display_name: String,
@@ -57,7 +57,7 @@ pub enum Transport {
 }
 
 /// When a member that ended is started again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum RestartPolicy {
     /// After a failure, not after exit 0.
     #[default]
@@ -68,12 +68,28 @@ pub enum RestartPolicy {
 }
 
 /// First 16 bytes of a SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Digest(pub [u8; 16]);
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let number = u128::from_str_radix(&text, 16).map_err(|_| "not 32 hexadecimal digits")?;
+        if text.len() == 32 { Ok(Self(number.to_be_bytes())) } else { Err("not 32 hexadecimal digits") }
     }
 }
 

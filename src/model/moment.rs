@@ -4,12 +4,23 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// Microseconds on a monotonic clock since the hall came up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// Microseconds on the machine's monotonic clock: the same for every hall of one boot, so that a moment
+/// can be handed from one to the next.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
 pub struct Moment(u64);
 
 impl Moment {
+    /// When the machine came up.
     pub const ZERO: Self = Self(0);
+
+    pub fn now() -> Self {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+        Self(seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default() / 1_000)
+    }
 
     pub fn after(start: Duration) -> Self {
         Self(u64::try_from(start.as_micros()).unwrap_or(u64::MAX))
@@ -20,7 +31,7 @@ impl Moment {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment as a length of time since the hall came up.
+    /// This moment as a length of time since the machine came up.
     pub fn elapsed(self) -> Duration {
         Duration::from_micros(self.0)
     }
@@ -45,6 +56,10 @@ impl Timestamp {
 
     pub fn plus(self, length: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(length.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    pub fn minus(self, length: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(length.as_millis()).unwrap_or(i64::MAX)))
     }
 }
 

@@ -26,7 +26,7 @@ impl fmt::Display for Port {
 }
 
 /// First and last port of the pool, both included: `50000-51000`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PortRange {
     first: Port,
     last: Port,

@@ -88,6 +88,10 @@ impl Cgroups {
 }
 
 impl Cgroup {
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// For a process to be born into.
     pub(super) fn open(&self) -> io::Result<File> {
         File::open(&self.path)

@@ -78,17 +78,13 @@ fn is_the_halls_own(name: &OsStr) -> bool {
 impl Command {
     /// `base` is what the member inherits; `hall` is the running binary.
     pub fn new(manifest: &Manifest, port: Port, instance: Instance, base: Environment, hall: &Path) -> Self {
-        let number = port.to_string();
-        let with_port = |text: &String| text.replace("${PORT}", &number);
-        let command = with_hall(&manifest.command, hall);
         let mut env = base;
-        env.insert("PORT".into(), number.clone().into());
+        env.insert("PORT".into(), port.to_string().into());
         env.insert(INSTANCE_VARIABLE.into(), instance.to_string().into());
-        env.extend(manifest.env.iter().map(|(name, value)| (name.into(), with_port(value).into())));
+        env.extend(manifest.env.iter().map(|(name, value)| (name.into(), with_port(value, port).into())));
         // A manifest must not make its member look like another launch.
         env.insert(INSTANCE_VARIABLE.into(), instance.to_string().into());
-        let argv = std::iter::once(command).chain(manifest.args.iter().map(with_port)).collect();
-        Self { argv, env, dir: manifest.dir.clone() }
+        Self { argv: argv(manifest, port, hall), env, dir: manifest.dir.clone() }
     }
 
     /// Starts it; stdout and stderr go to `output`.
@@ -118,6 +114,12 @@ impl Command {
     }
 }
 
+/// What a member is executed with on this port, by the hall that is this program.
+pub fn argv(manifest: &Manifest, port: Port, hall: &Path) -> Vec<String> {
+    let command = with_hall(&manifest.command, hall);
+    std::iter::once(command).chain(manifest.args.iter().map(|arg| with_port(arg, port))).collect()
+}
+
 /// Is the manifest's command there, where the hall would look for it?
 pub fn find_command(manifest: &Manifest) -> Result<PathBuf, CommandError> {
     let own =
@@ -125,6 +127,10 @@ pub fn find_command(manifest: &Manifest) -> Result<PathBuf, CommandError> {
     let search = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
     let hall = std::env::current_exe().unwrap_or_default();
     look_up(&with_hall(&manifest.command, &hall), &manifest.dir, &search)
+}
+
+fn with_port(text: &str, port: Port) -> String {
+    text.replace("${PORT}", &port.to_string())
 }
 
 fn with_hall(command: &str, hall: &Path) -> String {

@@ -33,6 +33,16 @@ impl LogFile {
         Ok((Self { path, start }, file))
     }
 
+    /// The log of a launch that began at `start`.
+    pub fn resume(path: PathBuf, start: u64) -> Self {
+        Self { path, start }
+    }
+
+    /// Where the present launch begins in it; bytes.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
     /// The last lines of this launch, made safe to print.
     pub fn tail(&self) -> Arc<[String]> {
         let read = || -> io::Result<Vec<String>> {

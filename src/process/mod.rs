@@ -16,7 +16,9 @@ mod sweep;
 mod tree;
 
 pub use cgroup::Cgroups;
-pub use command::{Command, CommandError, Environment, clean_environment, find_command, hall_environment};
+pub use command::{
+    Command, CommandError, Environment, argv, clean_environment, find_command, hall_environment,
+};
 pub use dial::{Dialer, OwnPorts, Stranger, can_be_bound};
 pub use identity::{Identity, boot_id};
 pub use leader::Leader;

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::Identity;
-use crate::model::{Instance, MemberKey, Port};
+use crate::model::{Digest, Instance, MemberKey, Moment, Port};
 
 /// One launch.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
@@ -22,9 +22,13 @@ pub struct PidFile {
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     pub port: Port,
+    pub member: MemberKey,
     pub instance: Instance,
-    pub manifest_digest: String,
+    pub launched: Moment,
+    pub manifest_digest: Digest,
     pub argv: Vec<String>,
+    /// Where this launch begins in the member's log; bytes.
+    pub log_start: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
 }
@@ -74,12 +78,18 @@ impl PidFiles {
     }
 
     /// Puts a launch on paper before it happens.
-    pub fn begin(&self, key: &MemberKey, file: &PidFile) -> io::Result<Draft> {
-        let path = self.path(key);
+    pub fn begin(&self, file: &PidFile) -> io::Result<Draft> {
+        let path = self.path(&file.member);
         let text = serde_json::to_vec(file)?;
         let open = || {
-            let opened =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            let opened = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                // A link or a FIFO of this name is none of ours.
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                .open(&path)?;
             opened.write_all_at(&text, 0)?;
             Ok(opened)
         };
@@ -95,12 +105,18 @@ impl PidFiles {
         }
     }
 
-    /// All PID files that can be read; what cannot is none of ours and stays.
-    pub fn all(&self) -> Vec<(PathBuf, PidFile)> {
+    /// What an earlier hall wrote. Whatever else stands in the directory is removed: no hall can have
+    /// written it to the end, and a launch must be able to write its own in its place.
+    pub fn all(&self) -> Vec<PidFile> {
         let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
-        let paths = entries.flatten().map(|entry| entry.path());
-        let json = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
-        json.filter_map(|path| read(&path).map(|file| (path, file))).collect()
+        let mut files = Vec::new();
+        for path in entries.flatten().map(|entry| entry.path()) {
+            match read(&path).filter(|file| self.path(&file.member) == path) {
+                Some(file) => files.push(file),
+                None => discard(&path),
+            }
+        }
+        files
     }
 
     fn path(&self, key: &MemberKey) -> PathBuf {
@@ -109,6 +125,21 @@ impl PidFiles {
 }
 
 fn read(path: &Path) -> Option<PidFile> {
-    let small = fs::metadata(path).ok()?.len() <= LARGEST;
-    small.then(|| fs::read(path).ok()).flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+    let found = fs::symlink_metadata(path).ok()?;
+    let is_ours = found.is_file() && found.len() <= LARGEST;
+    is_ours.then(|| fs::read(path).ok()).flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+}
+
+fn discard(path: &Path) {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir(path),
+        _ => fs::remove_file(path),
+    };
+    match removed {
+        Ok(()) => tracing::warn!("removed {}: it is no PID file of a hall", path.display()),
+        Err(error) => tracing::warn!(
+            "{} is no PID file of a hall and cannot be removed ({error}): remove it by hand",
+            path.display()
+        ),
+    }
 }

@@ -27,6 +27,12 @@ impl Tree {
         Self { cgroup: cgroups.and_then(|cgroups| cgroups.make(&name).ok()) }
     }
 
+    /// Of a launch of an earlier hall: in the cgroup that its PID file names, if it is still there.
+    pub fn find(instance: Instance, cgroup: Option<&Path>) -> Self {
+        let group = cgroup.and_then(|path| Cgroups::of_instance(path, instance));
+        Self { cgroup: group.map(Cgroup::at) }
+    }
+
     /// Nothing was started in it, or what was is dead.
     pub fn discard(&self) {
         if let Some(cgroup) = &self.cgroup {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -302,7 +303,10 @@ impl PortWindow {
                 let window = (start + n) % Self::WINDOWS;
                 let name = SocketAddr::from_abstract_name(format!("guild-hall-test-ports-{window}")).unwrap();
                 let lock = UnixListener::bind_addr(&name).ok()?;
-                Some(Self { first: Self::FIRST + window * Self::SIZE, _lock: lock })
+                let first = Self::FIRST + window * Self::SIZE;
+                // Programs that are none of ours may have ports here.
+                let is_free = |port| TcpListener::bind(("0.0.0.0", port)).is_ok();
+                (first..first + Self::SIZE).all(is_free).then_some(Self { first, _lock: lock })
             })
         })
     }

@@ -1,6 +1,5 @@
 //! From launch to stop, with members that behave.
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::hall::{BINARY, House, eventually, is_alive};
@@ -45,24 +44,6 @@ fn a_second_hall_on_the_same_run_directory_names_the_first() {
     assert_eq!(second.status.code(), Some(1));
     let error = String::from_utf8(second.stderr).unwrap();
     assert!(error.contains(&format!("process {}", hall.pid())), "{error}");
-}
-
-#[test]
-fn a_hall_after_a_killed_one_ends_what_that_left_behind() {
-    let house = House::new();
-    house.member("example", example());
-    let mut first = house.start();
-    let old = first.until("example", "connected");
-    first.signal(Signal::KILL);
-    first.wait();
-    let old_pid = i32::try_from(old["pid"].as_i64().unwrap()).unwrap();
-    assert!(is_alive(old_pid), "a member outlives a killed hall");
-
-    let second = house.start();
-    let new = second.until("example", "connected");
-    assert_ne!(old["pid"], new["pid"]);
-    assert_eq!(old["port"], new["port"]);
-    eventually("the old process is gone", || (!is_alive(old_pid)).then_some(()));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod lifecycle;
 mod nobody;
 mod ports;
 mod real_servers;
+mod recovery;
 mod restarts;
 mod rogues;
 mod service;

@@ -100,7 +100,6 @@ fn a_hall_that_is_killed_is_started_again() {
 }
 
 #[test]
-#[ignore = "halls do not take up the members of their predecessors yet"]
 fn members_keep_their_processes_when_the_hall_is_killed() {
     let started = Machine::with_hall(|tree| {
         tree.rogue("one", &[], plain());

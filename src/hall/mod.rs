@@ -261,7 +261,7 @@ impl Hall {
 /// processes that were. Blocks. For who stops a hall that could not stop its members itself.
 pub fn end_leftovers(run_dir: &RunDir) -> usize {
     let cgroups = Cgroups::new(&run_dir.id());
-    let ended = predecessor::end(&PidFiles::new(run_dir.pid_files()), cgroups.as_ref());
+    let ended = remains::end(&PidFiles::new(run_dir.pid_files()), cgroups.as_ref());
     if let Some(cgroups) = cgroups {
         cgroups.remove();
     }

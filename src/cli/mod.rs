@@ -4,8 +4,10 @@ mod call;
 mod check;
 mod config;
 mod doctor;
+mod end_leftovers;
 mod handover;
 mod logs;
+mod notify;
 mod output;
 mod patience;
 mod print;
@@ -59,6 +61,8 @@ enum Verb {
     Logs(logs::Logs),
     Check(check::Check),
     Doctor(doctor::Doctor),
+    #[command(hide = true)]
+    EndLeftovers(end_leftovers::EndLeftovers),
     /// The member in guild-members/example: an MCP server for the first command
     #[command(hide = true)]
     ExampleMember {
@@ -141,6 +145,7 @@ pub fn main() -> ExitCode {
         Verb::Run(run) => run.execute(),
         Verb::Check(check) => check.execute(),
         Verb::Doctor(doctor) => doctor.execute(),
+        Verb::EndLeftovers(end) => end.execute(),
         Verb::ExampleMember { port } => return example_member(port),
         Verb::Roster(roster) => client_runtime(roster.execute()),
         Verb::Tools(tools) => client_runtime(tools.execute()),

@@ -11,13 +11,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use super::handover::{self, Estate};
+use super::notify::Notifier;
 use super::output::Output;
 use super::run_view::View;
 use super::{Failed, run_dir};
 use crate::control::{Door, Server};
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
-use crate::process::{hear_signals, raise_file_limit, reap_orphans, registry};
+use crate::process::{
+    PassedListener, hear_signals, passed_listeners, raise_file_limit, reap_orphans, registry,
+};
 
 /// Bring up the hall, in the foreground
 ///
@@ -73,17 +76,23 @@ impl Run {
         if let Some(verdict) = handover::trial() {
             return verdict.map_err(Failed::new);
         }
+        // Before anything else: it needs the process to have one thread.
+        let passed = passed_listeners().map_err(Failed::new)?;
         let on_terminal = self.log_format == LogFormat::Auto && std::io::stdout().is_terminal();
         // People read stdout, log collectors stderr: each is printed to without ever waiting for it.
         let (output, printing) =
             if on_terminal { Output::start(anstream::stdout()) } else { Output::start(std::io::stderr()) };
-        let outcome = self.bring_up(&output, on_terminal);
+        let outcome = self.bring_up(&output, on_terminal, &passed);
         output.finish(&printing);
         outcome
     }
 
-    fn bring_up(self, output: &Output, on_terminal: bool) -> Result<(), Failed> {
+    fn bring_up(self, output: &Output, on_terminal: bool, passed: &[PassedListener]) -> Result<(), Failed> {
         log_to(output.clone(), self.log_format, on_terminal);
+        for PassedListener { name, listener } in passed {
+            let address = listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string());
+            tracing::info!(name, address, "the service manager has passed a listening socket");
+        }
         raise_file_limit();
         registry();
         // What members leave behind becomes our child, and is buried by us.
@@ -167,6 +176,7 @@ async fn follow(
     hall: &Hall, server: &Server, mut running: JoinHandle<Result<(), String>>, signals: &mut Signals,
     output: &Output, terminal: Option<&Output>,
 ) -> Result<(), String> {
+    let notifier = Notifier::start(hall.clone());
     let mut asked = false;
     let mut handing_over = false;
     let handing = OptionFuture::from(None);
@@ -180,21 +190,29 @@ async fn follow(
                 announce(terminal, &format!("the hall was not handed over and goes on as it is: {why}"));
                 handing.set(None.into());
                 handing_over = false;
+                notifier.reloaded();
             }
             wanted = signals.next() => match wanted {
                 Wanted::Stop if asked => hall.kill_all().await,
                 Wanted::Stop => {
                     asked = true;
+                    notifier.stopping();
                     announce(terminal, "stopping all members; once more kills them");
                     hall.shut_down().await;
                 }
-                Wanted::Reload => reload(hall.clone()),
+                Wanted::Reload => reload(hall.clone(), notifier.clone()),
                 // One at a time.
                 Wanted::HandOver if handing_over => {}
                 Wanted::HandOver => {
                     handing_over = true;
                     announce(terminal, "handing over to the program as it is installed now");
-                    handing.set(Some(handover::hand_over(hall, server, output.clone())).into());
+                    let (notifier, output) = (notifier.clone(), output.clone());
+                    let handed = async move {
+                        // The next image says that it is ready.
+                        notifier.reloading().await;
+                        handover::hand_over(hall, server, output).await
+                    };
+                    handing.set(Some(handed).into());
                 }
             },
         }
@@ -209,9 +227,12 @@ fn announce(terminal: Option<&Output>, what: &str) {
 }
 
 /// On a task of its own: the disk may be slow, and a second SIGTERM must be heard.
-fn reload(hall: Hall) {
+fn reload(hall: Hall, notifier: Notifier) {
     tokio::spawn(async move {
-        match hall.reload().await {
+        notifier.reloading().await;
+        let reloaded = hall.reload().await;
+        notifier.reloaded();
+        match reloaded {
             Ok(changes) => tracing::info!(
                 added = changes.added.len(),
                 changed = changes.changed.len(),

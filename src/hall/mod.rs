@@ -103,6 +103,7 @@ enum Message {
         become_next: BecomeNext,
         reply: oneshot::Sender<HandOverError>,
     },
+    Ping(oneshot::Sender<()>),
     ShutDown,
     KillAll,
 }
@@ -368,10 +369,28 @@ impl Hall {
         self.send(Message::KillAll).await;
     }
 
+    /// True as soon as the loop has taken a turn, false once it has ended. Does not return while it hangs.
+    pub async fn answers(&self) -> bool {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Ping(reply)).await;
+        answer.await.is_ok()
+    }
+
     async fn send(&self, message: Message) {
         // The loop is gone only when the hall is: nobody is left to be told.
         let _ = self.inbox.send(message).await;
     }
+}
+
+/// Ends what a hall that is gone has left running, where it is provably its own; returns how many
+/// processes that were. Blocks. For who stops a hall that could not stop its members itself.
+pub fn end_leftovers(run_dir: &RunDir) -> usize {
+    let cgroups = Cgroups::new(&run_dir.id());
+    let ended = remains::end(&PidFiles::new(run_dir.pid_files()), cgroups.as_ref());
+    if let Some(cgroups) = cgroups {
+        cgroups.remove();
+    }
+    ended
 }
 
 fn launches_at_once() -> usize {

@@ -197,6 +197,7 @@ impl Turn {
                 let answer = self.guild.reload(&found, now);
                 self.answer_later(reply, answer);
             }
+            Message::Ping(reply) => self.answer_later(reply, ()),
             Message::Appraise { reply } => {
                 let appraised = self.write_estate().map(|(text, _)| text);
                 let _ = reply.send(appraised.map_err(HandOverError::from));

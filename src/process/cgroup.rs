@@ -214,6 +214,8 @@ fn subgroups(path: &Path) -> Vec<PathBuf> {
 fn own_cgroup() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    // Where systemd runs commands of a unit other than its main one: they are about the unit's own cgroup.
+    let path = path.strip_suffix("/.control").unwrap_or(path);
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;

@@ -10,6 +10,7 @@ mod listener;
 mod log_cap;
 mod log_file;
 mod log_text;
+mod passed;
 mod pid_file;
 mod spawn;
 mod successor;
@@ -29,6 +30,7 @@ pub use listener::listeners;
 pub use log_cap::cap_logs;
 pub use log_file::LogFile;
 pub use log_text::{LogText, Piece, gap};
+pub use passed::{PassedListener, passed_listeners};
 pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
 pub use successor::{

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::hall::{BINARY, House, eventually, is_alive};
+use crate::hall::{BINARY, House, is_alive};
 
 fn example() -> serde_json::Value {
     json!({"mcp": {"command": "${GUILD_HALL}", "args": ["example-member", "--port", "${PORT}"]}})

@@ -22,6 +22,7 @@ mod real_servers;
 mod recovery;
 mod restarts;
 mod rogues;
+mod service;
 mod stopping;
 mod traces;
 mod usage;

@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod doctor;
 mod end_leftovers;
+mod handover;
 mod logs;
 mod notify;
 mod output;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pieces that may wait to be printed; what comes after them is dropped and counted.
 const WAITING: usize = 4096;
@@ -18,6 +18,8 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 pub(super) struct Output {
     pieces: SyncSender<Vec<u8>>,
     dropped: Arc<AtomicU64>,
+    /// Pieces that are said and not yet printed.
+    unprinted: Arc<AtomicU64>,
 }
 
 /// Held by who wants the last lines to be seen.
@@ -28,16 +30,19 @@ impl Output {
     pub(super) fn start(mut target: impl Write + Send + 'static) -> (Self, Printing) {
         let (pieces, waiting) = sync_channel::<Vec<u8>>(WAITING);
         let (finished, done) = sync_channel(1);
+        let unprinted = Arc::<AtomicU64>::default();
+        let counter = unprinted.clone();
         thread::spawn(move || {
             for piece in waiting {
                 // An empty piece is the last one. A target that is gone is written to no more.
                 if piece.is_empty() || target.write_all(&piece).and_then(|()| target.flush()).is_err() {
                     break;
                 }
+                counter.fetch_sub(1, Ordering::Relaxed);
             }
             let _ = finished.send(());
         });
-        (Self { pieces, dropped: Arc::default() }, Printing(done))
+        (Self { pieces, dropped: Arc::default(), unprinted }, Printing(done))
     }
 
     pub(super) fn say(&self, text: &str) {
@@ -49,8 +54,18 @@ impl Output {
     }
 
     fn send(&self, piece: Vec<u8>) {
+        self.unprinted.fetch_add(1, Ordering::Relaxed);
         if self.pieces.try_send(piece).is_err() {
+            self.unprinted.fetch_sub(1, Ordering::Relaxed);
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Blocks, but not for long, until all that was said is printed; more can be said afterwards.
+    pub(super) fn drain(&self) {
+        let end = Instant::now() + LAST_LINES;
+        while self.unprinted.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+            thread::sleep(Duration::from_micros(200));
         }
     }
 

@@ -6,21 +6,27 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
+use futures_util::future::OptionFuture;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 
+use super::handover::{self, Estate};
 use super::notify::Notifier;
 use super::output::Output;
 use super::run_view::View;
 use super::{Failed, run_dir};
-use crate::control::{Door, serve};
+use crate::control::{Door, Server};
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
-use crate::process::{PassedListener, passed_listeners, raise_file_limit, reap_orphans, registry};
+use crate::process::{
+    PassedListener, hear_signals, passed_listeners, raise_file_limit, reap_orphans, registry,
+};
 
 /// Bring up the hall, in the foreground
 ///
 /// Starts every member of the members directory and keeps it alive. SIGTERM or Ctrl-C stops all
-/// members and exits; a second one kills them. SIGHUP rescans the members directory.
+/// members and exits; a second one kills them. SIGHUP rescans the members directory. SIGUSR2 has the
+/// program at the same path take over in this same process, after an upgrade: members are not touched.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  guild-hall run\n  guild-hall run --members ~/plugins --run-dir /tmp/hall\n  GUILD_HALL_PORTS=51100-51200 guild-hall run --log-format json\n\nEvery flag is also GUILD_HALL_<FLAG> in the environment and a key of guild-hall.yaml; flag beats environment beats file."
@@ -64,7 +70,10 @@ const BETWEEN_BURIALS: Duration = Duration::from_millis(300);
 
 impl Run {
     pub(super) fn execute(self) -> Result<(), Failed> {
-        // First of all: it needs the process to have one thread.
+        if let Some(verdict) = handover::trial() {
+            return verdict.map_err(Failed::new);
+        }
+        // Before anything else: it needs the process to have one thread.
         let passed = passed_listeners().map_err(Failed::new)?;
         let on_terminal = self.log_format == LogFormat::Auto && std::io::stdout().is_terminal();
         // People read stdout, log collectors stderr: each is printed to without ever waiting for it.
@@ -87,8 +96,11 @@ impl Run {
         if let Err(error) = rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)) {
             tracing::warn!("cannot become a subreaper: {error}");
         }
-        let run_dir = RunDir::open(&run_dir(self.run_dir)).map_err(Failed::new)?;
         let settings = HallSettings { members: self.members, ports: self.ports, clean_env: self.clean_env };
+        let start = match Estate::inherit() {
+            Some(estate) => Start::Inherited(estate.map_err(Failed::new)?),
+            None => Start::New(RunDir::open(&run_dir(self.run_dir)).map_err(Failed::new)?),
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
             .max_blocking_threads(BLOCKING_THREADS)
@@ -96,60 +108,107 @@ impl Run {
             .enable_all()
             .build()
             .map_err(|error| Failed::new(format!("cannot start: {error}")))?;
-        let outcome = runtime.block_on(run(settings, run_dir, on_terminal.then(|| output.clone())));
+        let outcome = runtime.block_on(run(settings, start, output, on_terminal));
         // Nothing that still runs is waited for: it could only be a read of a followed log.
         runtime.shutdown_background();
         outcome
     }
 }
 
-/// `terminal` is where a person looks, if one does.
-async fn run(settings: HallSettings, run_dir: RunDir, terminal: Option<Output>) -> Result<(), Failed> {
+/// Whether this is a new hall, or the next image of a running one.
+enum Start {
+    New(RunDir),
+    Inherited(Estate),
+}
+
+async fn run(settings: HallSettings, start: Start, output: &Output, on_terminal: bool) -> Result<(), Failed> {
     let no_signals = |error: std::io::Error| Failed::new(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new().map_err(no_signals)?;
-    let burying = tokio::spawn(bury_orphans(signal(SignalKind::child()).map_err(no_signals)?));
-    let door = Door::open(&run_dir.socket()).map_err(Failed::new)?;
-    // A members directory on a disk that hangs must not swallow a Ctrl-C.
-    let started = tokio::select! {
-        started = Hall::start(settings, run_dir) => started,
-        () = signals.stop() => return Err(Failed::new("asked to stop before the members directory was read")),
+    hear_signals();
+    let deaths = signal(SignalKind::child()).map_err(no_signals)?;
+    let terminal = on_terminal.then_some(output);
+    let (hall, running, server) = match start {
+        Start::New(run_dir) => {
+            let door = Door::open(&run_dir.socket()).map_err(Failed::new)?;
+            // A members directory on a disk that hangs must not swallow a Ctrl-C.
+            let started = tokio::select! {
+                started = Hall::start(settings, run_dir) => started,
+                () = signals.stop() => return Err(Failed::new("asked to stop before the members directory was read")),
+            };
+            let (hall, running) = started.map_err(Failed::new)?;
+            let server = Server::start(door, hall.clone());
+            // On a task of its own: it must take messages while this one waits to send one.
+            (hall, tokio::spawn(running), server)
+        }
+        Start::Inherited(Estate { hall, server }) => {
+            let (hall, running) = Hall::resume(settings, hall.get()).await.map_err(Failed::new)?;
+            let resumed = Server::resume(server, &hall.run_dir().socket(), hall.clone());
+            let server = resumed.map_err(|error| Failed::new(format!("cannot take up the API: {error}")))?;
+            (hall, tokio::spawn(running), server)
+        }
     };
-    let (hall, running) = started.map_err(Failed::new)?;
-    let serving = tokio::spawn(serve(door, hall.clone()));
-    if let Some(output) = &terminal {
+    // Only now: children of the image before are no orphans.
+    let burying = tokio::spawn(bury_orphans(deaths));
+    if terminal.is_some() {
         tokio::spawn(View::new(hall.clone(), output.clone()).show());
     } else {
         let (socket, members) = (hall.run_dir().socket(), hall.members_dir());
         tracing::info!(socket = %socket.display(), members = %members.display(), pid = std::process::id(), "the hall is up");
     }
-    // On a task of its own: it must take messages while this one waits to send one.
-    let mut running = tokio::spawn(running);
+    let outcome = follow(&hall, &server, running, &mut signals, output, terminal).await;
+    burying.abort();
+    server.finish().await;
+    outcome.map_err(Failed::new)?;
+    announce(terminal, "all members are stopped");
+    Ok(())
+}
+
+/// Does what signals ask for, until the hall has ended.
+async fn follow(
+    hall: &Hall, server: &Server, mut running: JoinHandle<Result<(), String>>, signals: &mut Signals,
+    output: &Output, terminal: Option<&Output>,
+) -> Result<(), String> {
     let notifier = Notifier::start(hall.clone());
     let mut asked = false;
-    let outcome = loop {
+    let mut handing_over = false;
+    let handing = OptionFuture::from(None);
+    tokio::pin!(handing);
+    loop {
         tokio::select! {
-            outcome = &mut running => break outcome,
+            outcome = &mut running => {
+                return outcome.unwrap_or_else(|panic| Err(format!("a fault of the hall itself: {panic}")));
+            }
+            Some(why) = &mut handing => {
+                announce(terminal, &format!("the hall was not handed over and goes on as it is: {why}"));
+                handing.set(None.into());
+                handing_over = false;
+                notifier.reloaded();
+            }
             wanted = signals.next() => match wanted {
                 Wanted::Stop if asked => hall.kill_all().await,
                 Wanted::Stop => {
                     asked = true;
                     notifier.stopping();
-                    announce(terminal.as_ref(), "stopping all members; once more kills them");
+                    announce(terminal, "stopping all members; once more kills them");
                     hall.shut_down().await;
                 }
                 Wanted::Reload => reload(hall.clone(), notifier.clone()),
+                // One at a time.
+                Wanted::HandOver if handing_over => {}
+                Wanted::HandOver => {
+                    handing_over = true;
+                    announce(terminal, "handing over to the program as it is installed now");
+                    let (notifier, output) = (notifier.clone(), output.clone());
+                    let handed = async move {
+                        // The next image says that it is ready.
+                        notifier.reloading().await;
+                        handover::hand_over(hall, server, output).await
+                    };
+                    handing.set(Some(handed).into());
+                }
             },
         }
-    };
-    burying.abort();
-    serving.abort();
-    // Dropping the door removes the socket.
-    let _ = serving.await;
-    outcome
-        .unwrap_or_else(|panic| Err(format!("a fault of the hall itself: {panic}")))
-        .map_err(Failed::new)?;
-    announce(terminal.as_ref(), "all members are stopped");
-    Ok(())
+    }
 }
 
 fn announce(terminal: Option<&Output>, what: &str) {
@@ -182,12 +241,14 @@ fn reload(hall: Hall, notifier: Notifier) {
 enum Wanted {
     Stop,
     Reload,
+    HandOver,
 }
 
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    user_2: Signal,
 }
 
 impl Signals {
@@ -196,11 +257,12 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            user_2: signal(SignalKind::user_defined2())?,
         })
     }
 
     async fn stop(&mut self) {
-        while let Wanted::Reload = self.next().await {}
+        while !matches!(self.next().await, Wanted::Stop) {}
     }
 
     async fn next(&mut self) -> Wanted {
@@ -208,6 +270,7 @@ impl Signals {
             _ = self.terminate.recv() => Wanted::Stop,
             _ = self.interrupt.recv() => Wanted::Stop,
             _ = self.hangup.recv() => Wanted::Reload,
+            _ = self.user_2.recv() => Wanted::HandOver,
         }
     }
 }

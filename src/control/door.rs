@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,6 +39,17 @@ impl Door {
         };
         let listener = open().map_err(|source| DoorError { path: path.into(), source })?;
         Ok(Self { listener, path: path.into() })
+    }
+}
+
+impl Door {
+    /// Of the image of the hall before this one: nobody was refused meanwhile.
+    pub(super) fn inherit(listener: OwnedFd, path: &Path) -> io::Result<Self> {
+        Ok(Self { listener: super::server::listener(listener)?, path: path.into() })
+    }
+
+    pub(super) fn as_raw_fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
     }
 }
 

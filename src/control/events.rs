@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, Stream, StreamExt};
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -37,10 +37,12 @@ pub(super) async fn follow(State(hall): State<Hall>) -> impl IntoResponse {
 }
 
 fn events(follower: Follower) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold(follower, async |mut follower| {
+    let leaving = follower.hall.leaving();
+    let events = stream::unfold(follower, async |mut follower| {
         let event = follower.next().await?;
         Some((Ok(event), follower))
-    })
+    });
+    events.take_until(leaving)
 }
 
 impl Follower {

@@ -1,21 +1,17 @@
 //! F4. The local API on the Unix socket, and its client.
 
 mod client;
+mod conversation;
 mod door;
 mod events;
 mod logs;
 mod members;
 mod problem;
 mod routes;
+mod server;
 mod tools;
 
 pub use client::{Client, ClientError, Streamed};
 pub use door::{Door, DoorError};
 pub use problem::Problem;
-
-use crate::hall::Hall;
-
-/// Serves the API until it is dropped.
-pub async fn serve(door: Door, hall: Hall) -> std::io::Result<()> {
-    axum::serve(door, routes::router(hall)).await
-}
+pub use server::{Handed, Paused, Server};

@@ -1,6 +1,6 @@
 //! Tool calls: straight to the member's port, past the loop.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{Hall, Message};
 use crate::lifecycle::Report;
-use crate::mcp::{Link, LinkError};
+use crate::mcp::{Link, LinkError, SavedSession};
 use crate::model::{Entry, Instance, Roster, Status};
 
 /// A call to a member that is about to be there waits so long for it.
@@ -23,6 +23,12 @@ pub(super) struct Links(Arc<RwLock<HashMap<Instance, Arc<Link>>>>);
 impl Links {
     pub(super) fn get(&self, instance: Instance) -> Option<Arc<Link>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&instance).cloned()
+    }
+
+    /// The sessions of all of them, for the next image of the hall.
+    pub(super) fn save(&self) -> BTreeMap<Instance, SavedSession> {
+        let links = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        links.iter().map(|(instance, link)| (*instance, link.save())).collect()
     }
 
     pub(super) fn insert(&self, instance: Instance, link: Arc<Link>) {
@@ -99,7 +105,7 @@ impl Hall {
 
     /// Has the member probed. Losing this to a full inbox loses nothing: the next call tells again.
     fn suspect(&self, key: crate::model::MemberKey, instance: Instance) {
-        let _ = self.inbox.try_send(Message::Told { key, instance, report: Report::Suspected });
+        let _ = self.inbox.try_send(Message::Told { key, instance, report: Report::Suspected, flight: None });
     }
 }
 

@@ -10,11 +10,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Message;
 use super::calls::Links;
+use super::flight::Flight;
 use super::launcher::Launcher;
-use crate::lifecycle::Report;
-use crate::mcp::{Dial, Link, LinkError, Obstacle, greet, list_tools};
+use crate::lifecycle::{Asked, Report};
+use crate::mcp::{Dial, Link, LinkError, Obstacle, SavedSession, greet, list_tools};
 use crate::model::{Exit, Failure, Handshake, Instance, Manifest, MemberKey, Pid, Port};
-use crate::process::{Leader, LogFile, Tree, registry};
+use crate::process::{Leader, LogFile, PidFile, Tree, registry};
 
 /// What the loop asks of a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,13 @@ pub(super) enum Errand {
 
 /// The loop's end of a keeper.
 #[derive(Debug)]
-pub(super) struct Life(mpsc::Sender<Errand>);
+pub(super) struct Life {
+    errands: mpsc::Sender<(Errand, Option<Flight>)>,
+    pub(super) file: Arc<PidFile>,
+}
+
+/// The keeper's end.
+pub(super) type Errands = mpsc::Receiver<(Errand, Option<Flight>)>;
 
 /// Errands that may wait: a process gets one `Greet`, one `Terminate`, one `Kill`, and probes only
 /// after the one before was answered.
@@ -51,13 +58,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LOOK_RARELY: Duration = Duration::from_millis(100);
 
 impl Life {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Errand>) {
-        let (sender, receiver) = mpsc::channel(ERRANDS);
-        (Self(sender), receiver)
+    pub(super) fn new(file: Arc<PidFile>) -> (Self, Errands) {
+        let (errands, receiver) = mpsc::channel(ERRANDS);
+        (Self { errands, file }, receiver)
     }
 
-    pub(super) fn send(&self, errand: Errand) {
-        match self.0.try_send(errand) {
+    pub(super) fn send(&self, errand: Errand, flight: Option<Flight>) {
+        match self.errands.try_send((errand, flight)) {
             Ok(()) => {}
             // Its task has ended: so has the process.
             Err(TrySendError::Closed(_)) => {}
@@ -75,6 +82,7 @@ pub(super) struct Keeper {
     pub(super) leader: Leader,
     pub(super) tree: Arc<Tree>,
     pub(super) log: LogFile,
+    pub(super) file: Arc<PidFile>,
     pub(super) dial: Dial,
     pub(super) port: Port,
     pub(super) launcher: Arc<Launcher>,
@@ -85,12 +93,20 @@ impl Keeper {
         self.leader.pid()
     }
 
+    /// Calls go on over the session that an image of the hall before this one has opened.
+    pub(super) fn relink(&self, session: &SavedSession) {
+        match Link::resume(self.port, &self.manifest.path, self.dial.clone(), session) {
+            Ok(link) => self.launcher.links.insert(self.instance, link.into()),
+            Err(error) => tracing::warn!(member = %self.key, "cannot be called: {error}"),
+        }
+    }
+
     /// Runs until the process and all that it left behind are dead, and has then told so.
-    pub(super) async fn keep(self, mut errands: mpsc::Receiver<Errand>) {
+    pub(super) async fn keep(self, asked: Asked, mut errands: Errands) {
         // Whatever speaks to the member; aborted when this is dropped.
         let mut talks = JoinSet::new();
-        let mut asked = false;
-        let mut reach_out: Option<Instant> = None;
+        let mut asked = asked == Asked::ToEnd;
+        let mut reach_out = asked.then(|| Instant::now() + REACH_OUT);
         loop {
             let later = async {
                 match reach_out {
@@ -101,7 +117,8 @@ impl Keeper {
             tokio::select! {
                 biased;
                 () = self.leader.died() => break,
-                errand = errands.recv() => match errand {
+                // What is under way with an errand ends when it is done.
+                errand = errands.recv() => match errand.as_ref().map(|(errand, _)| *errand) {
                     Some(Errand::Greet) => drop(talks.spawn(self.greeting())),
                     Some(Errand::Probe) => drop(talks.spawn(self.probing())),
                     Some(Errand::Terminate) => {
@@ -135,7 +152,7 @@ impl Keeper {
     }
 
     /// Children of a launcher script may need their time to stop, as long as nobody says kill.
-    async fn let_the_rest_finish(&self, errands: &mut mpsc::Receiver<Errand>) {
+    async fn let_the_rest_finish(&self, errands: &mut Errands) {
         let mut pause = LOOK_AGAIN;
         if !self.is_alone().await {
             self.tree.terminate_the_rest(&self.leader);
@@ -167,6 +184,7 @@ impl Keeper {
                 }
             }
         }
+        let mut flight = launcher.flights.board().await;
         let turn = launcher.burials.acquire().await;
         let (pid_files, member) = (launcher.pid_files.clone(), key.clone());
         let burial = tokio::task::spawn_blocking(move || {
@@ -185,14 +203,21 @@ impl Keeper {
             Err(leader) => match timeout(PROMPT_REAPER, leader.reaped()).await {
                 Ok(exit) => exit,
                 Err(_) => {
-                    let died = Message::Told { key: key.clone(), instance, report: Report::Died };
+                    let died = Message::Told {
+                        key: key.clone(),
+                        instance,
+                        report: Report::Died,
+                        flight: Some(flight),
+                    };
                     let _ = launcher.inbox.send(died).await;
-                    timeout(LAZY_REAPER, leader.reaped()).await.unwrap_or(Exit::Unknown)
+                    let exit = timeout(LAZY_REAPER, leader.reaped()).await.unwrap_or(Exit::Unknown);
+                    flight = launcher.flights.board().await;
+                    exit
                 }
             },
         };
         let report = Report::Ended { exit, stderr_tail };
-        let _ = launcher.inbox.send(Message::Told { key, instance, report }).await;
+        let _ = launcher.inbox.send(Message::Told { key, instance, report, flight: Some(flight) }).await;
     }
 
     fn greeting(&self) -> impl Future<Output = ()> + use<> {
@@ -276,6 +301,6 @@ impl Greeter {
     }
 
     fn message(&self, report: Report) -> Message {
-        Message::Told { key: self.key.clone(), instance: self.instance, report }
+        Message::Told { key: self.key.clone(), instance: self.instance, report, flight: None }
     }
 }

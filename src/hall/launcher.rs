@@ -9,11 +9,12 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::Message;
 use super::calls::Links;
+use super::flight::Flights;
 use super::keeper::{Keeper, Life};
 use super::remains::Relic;
 use super::run_dir::RunDir;
 use super::sweeper::Sweeper;
-use crate::lifecycle::Report;
+use crate::lifecycle::{Asked, Report};
 use crate::mcp::Dial;
 use crate::model::{Failure, Instance, Manifest, MemberKey, Moment, Port};
 use crate::process::{
@@ -31,6 +32,7 @@ pub(super) struct Launcher {
     pub(super) sweeper: Sweeper,
     /// Turns at burying: hundreds of members that die together must not wake hundreds of threads.
     pub(super) burials: Semaphore,
+    pub(super) flights: Flights,
     pub(super) own_ports: OwnPorts,
     pub(super) environment: Environment,
     pub(super) clean_env: bool,
@@ -43,6 +45,7 @@ impl Launcher {
     pub(super) fn launch(
         self: Arc<Self>, key: MemberKey, instance: Instance, port: Port, manifest: Arc<Manifest>,
     ) {
+        let flight = self.flights.depart();
         tokio::spawn(async move {
             let launcher = self.clone();
             let member = key.clone();
@@ -55,12 +58,12 @@ impl Launcher {
             });
             // The loop is gone only when the hall is.
             match started {
-                Err(report) => drop(self.inbox.send(Message::Told { key, instance, report }).await),
+                Err(report) => drop(self.inbox.send(Message::Told { key, instance, report, flight }).await),
                 Ok(keeper) => {
-                    let (life, errands) = Life::new();
+                    let (life, errands) = Life::new(keeper.file.clone());
                     let pid = keeper.pid();
-                    let _ = self.inbox.send(Message::Born { key, instance, pid, life }).await;
-                    keeper.keep(errands).await;
+                    let _ = self.inbox.send(Message::Born { key, instance, pid, life, flight }).await;
+                    keeper.keep(Asked::Nothing, errands).await;
                 }
             }
         });
@@ -129,7 +132,7 @@ impl Launcher {
             self.pid_files.remove(key, instance);
             failed(&format!("cannot watch its process: {error}"))
         })?;
-        Ok(self.keeper(key, instance, port, manifest, leader, tree, log))
+        Ok(self.keeper(pid_file, manifest, leader, tree, log))
     }
 
     /// Takes over a process that an earlier hall launched. Must be called within a tokio runtime.
@@ -141,14 +144,13 @@ impl Launcher {
         }
         let tree = Tree::find(file.instance, file.cgroup.as_deref());
         let log = LogFile::resume(self.run_dir.log(&file.member), file.log_start);
-        Ok(self.keeper(&file.member, file.instance, file.port, manifest, leader, tree, log))
+        Ok(self.keeper(file, manifest, leader, tree, log))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "these are the facts of one process")]
     fn keeper(
-        self: Arc<Self>, key: &MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>,
-        leader: Leader, tree: Tree, log: LogFile,
+        self: Arc<Self>, file: PidFile, manifest: &Arc<Manifest>, leader: Leader, tree: Tree, log: LogFile,
     ) -> Keeper {
+        let PidFile { port, instance, .. } = file;
         let tree = Arc::new(tree);
         let dialer = Dialer::new(port, leader.pid(), tree.clone(), self.own_ports);
         let dial: Dial = Arc::new(move || {
@@ -156,12 +158,13 @@ impl Launcher {
             Box::pin(async move { dialer.dial().await })
         });
         Keeper {
-            key: key.clone(),
+            key: file.member.clone(),
             instance,
             manifest: manifest.clone(),
             leader,
             tree,
             log,
+            file: file.into(),
             dial,
             port,
             launcher: self,

@@ -2,6 +2,8 @@
 //! it says. [`Hall::start`] brings it up; the handle that it returns is all that others see.
 
 mod calls;
+mod estate;
+mod flight;
 mod keeper;
 mod launcher;
 mod memories;
@@ -28,13 +30,16 @@ use crate::model::{
 use crate::process::{Cgroups, OwnPorts, PidFiles, cap_logs, hall_environment};
 
 pub use calls::{CallError, CallOutcome};
+pub use estate::{BecomeNext, HandOverError};
 pub use names::{NamedTool, named_tools};
 pub use run_dir::{RunDir, RunDirError};
 
 use calls::Links;
+use estate::Estate;
+use flight::{Flight, Flights};
 use keeper::Life;
 use launcher::Launcher;
-use memories::Chronicle;
+use memories::{Chronicle, Memories};
 use publish::Publisher;
 use remains::Remains;
 use sweeper::Sweeper;
@@ -60,13 +65,14 @@ pub struct Change {
 }
 
 /// What comes into the loop. The only way to change anything.
-#[derive(Debug)]
 enum Message {
-    Told { key: MemberKey, instance: Instance, report: Report },
-    Born { key: MemberKey, instance: Instance, pid: Pid, life: Life },
+    Told { key: MemberKey, instance: Instance, report: Report, flight: Option<Flight> },
+    Born { key: MemberKey, instance: Instance, pid: Pid, life: Life, flight: Option<Flight> },
     Wish { name: String, wish: Wish, reply: oneshot::Sender<Result<MemberKey, Refusal>> },
     Reload { found: Found, reply: oneshot::Sender<Result<Changes, Refusal>> },
     Ping(oneshot::Sender<()>),
+    Appraise { reply: oneshot::Sender<Result<String, HandOverError>> },
+    HandOver { become_next: BecomeNext, reply: oneshot::Sender<HandOverError> },
     ShutDown,
     KillAll,
 }
@@ -86,9 +92,27 @@ pub struct Hall {
     changes: broadcast::Sender<Change>,
     links: Links,
     ready: Arc<AtomicBool>,
+    leaving: watch::Sender<bool>,
     members: Arc<PathBuf>,
     run_dir: Arc<RunDir>,
     reloads: Arc<Mutex<()>>,
+}
+
+/// What a hall is put together from, whether it is new or goes on.
+struct Parts {
+    run_dir: RunDir,
+    cgroups: Option<Cgroups>,
+    guild: Guild,
+    generation: u64,
+    started_at: Timestamp,
+    memories: Memories,
+}
+
+/// Whether this image of the hall is about to make way for the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    NotNow,
+    Soon,
 }
 
 /// Why a rescan did not happen.
@@ -103,28 +127,25 @@ pub enum ReloadError {
 }
 
 impl Hall {
-    /// Reads the members directory and starts what it finds. The second value is the loop: it runs
-    /// until a shutdown is complete, and then says what it could not end.
+    /// Takes up what an earlier hall left, reads the members directory and starts what it finds. The
+    /// second value is the loop: it runs until a shutdown is complete, and then says what it could not end.
     pub async fn start(
         settings: HallSettings, run_dir: RunDir,
     ) -> Result<(Self, impl Future<Output = Result<(), String>>), DiscoveryError> {
         let found = walk(settings.members.clone()).await?;
-        let run_dir = Arc::new(run_dir);
-        let pid_files = PidFiles::new(run_dir.pid_files());
         let cgroups = Cgroups::new(&run_dir.id());
-        let (sweeper, sweeping) = Sweeper::new();
-        tokio::spawn(sweeping);
+        if cgroups.is_none() {
+            tracing::warn!("no cgroups can be made here: see `guild-hall doctor`");
+        }
         let examining = tokio::task::spawn_blocking({
-            let (pid_files, cgroups, memories) = (pid_files.clone(), cgroups.clone(), run_dir.memories());
+            let (pid_files, cgroups) = (PidFiles::new(run_dir.pid_files()), cgroups.clone());
+            let memories = run_dir.memories();
             move || {
                 let mut remains = Remains::examine(&pid_files, cgroups.as_ref());
                 remains.clear(&pid_files);
                 (remains.living, memories::recall(&memories))
             }
         });
-        if cgroups.is_none() {
-            tracing::warn!("no cgroups can be made here: see `guild-hall doctor`");
-        }
         // A panic there has been printed: what lives on is then found by the next hall.
         let (living, mut memories) = examining.await.unwrap_or_default();
         memories.retain(|key, _| found.papers.contains_key(key));
@@ -134,58 +155,94 @@ impl Hall {
                 living.len()
             );
         }
-
         let started_at = Timestamp::now();
-        let epoch = started_at.minus(Moment::now().elapsed());
-        let seed = random_seed();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let launches_at_once = cores * LAUNCHES_PER_CORE;
-        let guild = Guild::new(Settings { ports: settings.ports, launches_at_once, epoch, seed });
+        let guild = Guild::new(Settings {
+            ports: settings.ports,
+            launches_at_once: launches_at_once(),
+            epoch: epoch(started_at),
+            seed: random_seed(),
+        });
+        let parts = Parts { run_dir, cgroups, guild, generation: 0, started_at, memories: memories.clone() };
+        let (hall, mut turn) = Self::assemble(settings, parts);
+        turn.open(&found, living, memories);
+        let running = hall.clone().run(turn);
+        Ok((hall, running))
+    }
+
+    /// Goes on where the image of the hall before this one was, in the same process, from what
+    /// [`Hall::hand_over`] wrote.
+    pub async fn resume(
+        settings: HallSettings, estate: &str,
+    ) -> Result<(Self, impl Future<Output = Result<(), String>> + use<>), String> {
+        let estate = Estate::read(estate)?;
+        let locks = estate.take_locks();
+        let (run_dir, cgroups) = locks.map_err(|error| format!("cannot take up the locks: {error}"))?;
+        let Estate { guild, generation, started_at, settled, files, sessions, .. } = estate;
+        let memories = guild.keys().filter_map(|key| Some((key.clone(), guild.memory(key)?))).collect();
+        let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories };
+        let (hall, mut turn) = Self::assemble(settings, parts);
+        turn.resume(files, &sessions, settled, epoch(Timestamp::now()));
+        let running = hall.clone().run(turn);
+        Ok((hall, running))
+    }
+
+    /// True to the word, what [`Hall::resume`] would say to it, without doing it.
+    pub fn try_resume(estate: &str) -> Result<(), String> {
+        Estate::read(estate).map(drop)
+    }
+
+    fn assemble(settings: HallSettings, parts: Parts) -> (Self, Turn) {
+        let Parts { run_dir, cgroups, guild, generation, started_at, memories } = parts;
+        let run_dir = Arc::new(run_dir);
+        let (sweeper, sweeping) = Sweeper::new();
+        tokio::spawn(sweeping);
         let facts = HallFacts {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: Pid(std::process::id().cast_signed()),
             started_at,
         };
-
         let (inbox, messages) = mpsc::channel(INBOX);
         let (changes, _) = broadcast::channel(BEHIND);
         let links = Links::default();
         let ready = Arc::new(AtomicBool::new(false));
-        let (publisher, roster) = Publisher::new(facts, changes.clone(), ready.clone());
+        let (publisher, roster) = Publisher::new(facts, generation, changes.clone(), ready.clone());
         let launcher = Launcher {
             inbox: inbox.clone(),
             links: links.clone(),
-            pid_files,
+            pid_files: PidFiles::new(run_dir.pid_files()),
             run_dir: run_dir.clone(),
-            cgroups: cgroups.clone(),
+            cgroups,
             sweeper,
-            burials: Semaphore::new(launches_at_once),
+            burials: Semaphore::new(launches_at_once()),
+            flights: Flights::default(),
             own_ports: OwnPorts::outside(settings.ports),
             environment: hall_environment(),
             clean_env: settings.clean_env,
             binary: std::env::current_exe().unwrap_or_else(|_| "guild-hall".into()),
         };
-        let chronicle = Chronicle::open(run_dir.memories(), memories.clone());
-        let mut turn = Turn::new(guild, launcher, publisher, chronicle, messages);
-        turn.open(&found, living, memories);
+        let chronicle = Chronicle::open(run_dir.memories(), memories);
+        let turn = Turn::new(guild, launcher, publisher, chronicle, messages);
         let hall = Self {
             inbox,
             roster,
             changes,
             links,
             ready,
+            leaving: watch::Sender::new(false),
             members: Arc::new(settings.members),
-            run_dir: run_dir.clone(),
+            run_dir,
             reloads: Arc::default(),
         };
-        let capping = tokio::spawn(log_caps(run_dir.logs()));
-        let running = async move {
-            let outcome = turn.run().await;
-            capping.abort();
-            turn::bury_the_rest(cgroups).await;
-            outcome
-        };
-        Ok((hall, running))
+        (hall, turn)
+    }
+
+    async fn run(self, turn: Turn) -> Result<(), String> {
+        let capping = tokio::spawn(log_caps(self.run_dir.logs()));
+        let cgroups = turn.cgroups();
+        let outcome = turn.run().await;
+        capping.abort();
+        turn::bury_the_rest(cgroups).await;
+        outcome
     }
 
     /// The members at this moment.
@@ -234,6 +291,32 @@ impl Hall {
         Ok(answer.await.map_err(|_| ReloadError::Closing)??)
     }
 
+    /// What [`Hall::hand_over`] would hand over now: for trying out who is to take it.
+    pub async fn appraise(&self) -> Result<String, HandOverError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Appraise { reply }).await;
+        answer.await.unwrap_or(Err(HandOverError::Closing))
+    }
+
+    /// Has the next image of the program take the hall over; returns only if that failed, and then
+    /// the hall goes on as before.
+    pub async fn hand_over(&self, become_next: BecomeNext) -> HandOverError {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::HandOver { become_next, reply }).await;
+        answer.await.unwrap_or(HandOverError::Closing)
+    }
+
+    /// Whether the API is being handed over: answers without an end are then to be ended.
+    pub fn set_leaving(&self, leaving: Leaving) {
+        self.leaving.send_replace(leaving == Leaving::Soon);
+    }
+
+    /// Returns when the API is being handed over.
+    pub fn leaving(&self) -> impl Future<Output = ()> + use<> {
+        let mut leaving = self.leaving.subscribe();
+        async move { drop(leaving.wait_for(|leaving| *leaving).await) }
+    }
+
     /// Asks all members to stop; the loop returned by [`Hall::start`] ends when they have.
     pub async fn shut_down(&self) {
         self.send(Message::ShutDown).await;
@@ -266,6 +349,15 @@ pub fn end_leftovers(run_dir: &RunDir) -> usize {
         cgroups.remove();
     }
     ended
+}
+
+fn launches_at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) * LAUNCHES_PER_CORE
+}
+
+/// The wall-clock time of [`Moment::ZERO`].
+fn epoch(now: Timestamp) -> Timestamp {
+    now.minus(Moment::now().elapsed())
 }
 
 async fn walk(members: PathBuf) -> Result<Found, DiscoveryError> {

@@ -24,14 +24,14 @@ pub(super) struct Publisher {
 
 impl Publisher {
     pub(super) fn new(
-        facts: HallFacts, changes: broadcast::Sender<Change>, ready: Arc<AtomicBool>,
+        facts: HallFacts, generation: u64, changes: broadcast::Sender<Change>, ready: Arc<AtomicBool>,
     ) -> (Self, watch::Receiver<Arc<Roster>>) {
-        let empty = Roster { generation: 0, hall: facts.clone(), members: Vec::new() };
+        let empty = Roster { generation, hall: facts.clone(), members: Vec::new() };
         let (roster, receiver) = watch::channel(Arc::new(empty));
         (
             Self {
                 facts,
-                generation: 0,
+                generation,
                 entries: BTreeMap::new(),
                 roster,
                 changes,
@@ -40,6 +40,27 @@ impl Publisher {
             },
             receiver,
         )
+    }
+
+    /// In a new image of the hall: the roster as it was, which is no change.
+    pub(super) fn resume(&mut self, guild: &Guild, settled: HashSet<MemberKey>) {
+        self.settled = settled;
+        self.entries =
+            guild.keys().filter_map(|key| Some((key.clone(), Arc::new(guild.entry(key)?)))).collect();
+        self.show();
+    }
+
+    pub(super) fn facts(&self) -> &HallFacts {
+        &self.facts
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Members that have settled once, until all have.
+    pub(super) fn settled(&self) -> &HashSet<MemberKey> {
+        &self.settled
     }
 
     /// Tells what is different since the last call.
@@ -71,6 +92,14 @@ impl Publisher {
         if changes.is_empty() && !self.roster.borrow().members.is_empty() {
             return;
         }
+        self.show();
+        for change in changes {
+            // Nobody may be following.
+            let _ = self.changes.send(change);
+        }
+    }
+
+    fn show(&mut self) {
         let members: Vec<Arc<Entry>> = self.entries.values().cloned().collect();
         if !self.ready.load(Ordering::Relaxed) {
             self.settled.extend(members.iter().filter(|entry| entry.settled).map(|entry| entry.name.clone()));
@@ -82,9 +111,5 @@ impl Publisher {
             hall: self.facts.clone(),
             members,
         }));
-        for change in changes {
-            // Nobody may be following.
-            let _ = self.changes.send(change);
-        }
     }
 }

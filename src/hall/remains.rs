@@ -112,6 +112,12 @@ fn may_have_more(file: &PidFile) -> bool {
 }
 
 impl Relic {
+    /// `None` if the process is no more.
+    pub(super) fn open(file: PidFile) -> Option<Self> {
+        let known = file.identity.as_ref()?;
+        Some(Self { pid: known.pid, pidfd: known.open()?, file })
+    }
+
     /// What the core must know of it.
     pub(super) fn survivor(&self, found: &Found, binary: &Path) -> Survivor {
         let PidFile { member, port, instance, launched, .. } = &self.file;

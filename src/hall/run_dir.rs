@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::model::MemberKey;
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 /// Why a hall cannot run on a directory.
@@ -53,7 +54,16 @@ impl RunDir {
         for dir in [".mcp-servers", "logs"] {
             private(&path.join(dir)).map_err(unusable)?;
         }
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, lock })
+    }
+
+    /// Of the image of the hall before this one, which held the lock with this descriptor.
+    pub fn inherit(path: PathBuf, lock: OwnedFd) -> Self {
+        Self { path, lock: lock.into() }
+    }
+
+    pub(super) fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 
     pub fn path(&self) -> &Path {

@@ -1,6 +1,7 @@
 //! The loop. It alone changes the core; it never waits for work, it only hands it out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,17 +9,22 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Message;
+use super::estate::{BecomeNext, HandOverError, Written};
 use super::keeper::{Errand, Life};
 use super::launcher::Launcher;
 use super::memories::{Chronicle, Memories};
 use super::publish::Publisher;
 use super::remains::Relic;
-use crate::lifecycle::{Action, Guild, Order, Report, Survivor};
-use crate::model::{Found, Instance, MemberKey, Moment};
-use crate::process::{Cgroups, reap_orphans};
+use crate::lifecycle::{Action, Asked, Guild, Living, Order, Report};
+use crate::mcp::SavedSession;
+use crate::model::{Exit, Found, Instance, Manifest, MemberKey, Moment, Timestamp};
+use crate::process::{Cgroups, PidFile, reap_orphans};
 
 /// Messages that are taken before the roster is published once.
 const BATCH: usize = 256;
+/// Launches and burials that are under way may hold up a handover for so long.
+const LONGEST_UNREST: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// However long their own timeouts, a shutdown waits no longer for its members before it kills them...
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(60);
 /// ...and no longer than this for the killed to be gone.
@@ -35,6 +41,14 @@ pub(super) struct Turn {
     /// Answers to the wishes of this turn.
     answers: Vec<Box<dyn FnOnce() + Send>>,
     closing: Option<Closing>,
+    handing: Option<Handing>,
+}
+
+/// The hall is to be handed over.
+struct Handing {
+    until: Instant,
+    become_next: BecomeNext,
+    reply: oneshot::Sender<HandOverError>,
 }
 
 /// When a shutdown stops being patient.
@@ -58,33 +72,75 @@ impl Turn {
             lives: HashMap::new(),
             answers: Vec::new(),
             closing: None,
+            handing: None,
         }
+    }
+
+    pub(super) fn cgroups(&self) -> Option<Cgroups> {
+        self.launcher.cgroups.clone()
     }
 
     /// The first turn: whoever looks at the roster from now on sees all members.
     pub(super) fn open(&mut self, found: &Found, living: Vec<Relic>, memories: Memories) {
-        let survivors = living.into_iter().filter_map(|relic| self.adopt(relic, found)).collect();
+        let binary = &self.launcher.binary;
+        let known: Vec<_> = living.into_iter().map(|relic| (relic.survivor(found, binary), relic)).collect();
+        let kept = known.into_iter().filter_map(|(survivor, relic)| {
+            self.keep(relic, &survivor.manifest, Asked::Nothing, None).then_some(survivor)
+        });
+        let survivors = kept.collect();
         self.guild.reopen(found, survivors, memories, Moment::now());
         self.follow_up();
     }
 
-    /// Has a process of an earlier hall kept from now on.
-    fn adopt(&mut self, relic: Relic, found: &Found) -> Option<Survivor> {
-        let survivor = relic.survivor(found, &self.launcher.binary);
+    /// Goes on from where the image of the hall before this one was.
+    pub(super) fn resume(
+        &mut self, files: Vec<PidFile>, sessions: &BTreeMap<Instance, SavedSession>,
+        settled: HashSet<MemberKey>, epoch: Timestamp,
+    ) {
+        let mut files: HashMap<Instance, PidFile> =
+            files.into_iter().map(|file| (file.instance, file)).collect();
+        let living: Vec<Living> = self.guild.lives().collect();
+        let mut gone = Vec::new();
+        for Living { key, instance, manifest, asked } in living {
+            let relic = files.remove(&instance).and_then(Relic::open);
+            let session = sessions.get(&instance);
+            if !relic.is_some_and(|relic| self.keep(relic, &manifest, asked, session)) {
+                gone.push((key, instance));
+            }
+        }
+        let now = Moment::now();
+        self.guild.resume(epoch, now);
+        for (key, instance) in gone {
+            // It died, and was reaped, while nobody looked.
+            let report = Report::Ended { exit: Exit::Unknown, stderr_tail: Arc::default() };
+            self.guild.report(&key, instance, report, now);
+        }
+        self.publisher.resume(&self.guild, settled);
+        self.follow_up();
+    }
+
+    /// Has a process of an earlier hall kept from now on. False if that cannot be: then it is ended.
+    fn keep(
+        &mut self, relic: Relic, manifest: &Arc<Manifest>, asked: Asked, session: Option<&SavedSession>,
+    ) -> bool {
         let identity = relic.file.identity.clone();
-        match self.launcher.clone().adopt(relic, &survivor.manifest) {
+        let instance = relic.file.instance;
+        match self.launcher.clone().adopt(relic, manifest) {
             Ok(keeper) => {
-                let (life, errands) = Life::new();
-                tokio::spawn(keeper.keep(errands));
-                self.lives.insert(survivor.instance, life);
-                Some(survivor)
+                if let Some(session) = session {
+                    keeper.relink(session);
+                }
+                let (life, errands) = Life::new(keeper.file.clone());
+                tokio::spawn(keeper.keep(asked, errands));
+                self.lives.insert(instance, life);
+                true
             }
             Err(error) => {
-                tracing::warn!(member = %survivor.key, "its process cannot be watched and is ended: {error}");
+                tracing::warn!(member = manifest.name, "its process cannot be watched and is ended: {error}");
                 if let Some(pidfd) = identity.and_then(|identity| identity.open()) {
                     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
                 }
-                None
+                false
             }
         }
     }
@@ -104,6 +160,7 @@ impl Turn {
             }
             self.guild.tick(Moment::now());
             self.follow_up();
+            self.hand_over();
             if let Some(closing) = self.closing {
                 if self.guild.is_quiet() {
                     self.chronicle.close().await;
@@ -117,13 +174,13 @@ impl Turn {
     fn take(&mut self, message: Message) {
         let now = Moment::now();
         match message {
-            Message::Told { key, instance, report } => {
+            Message::Told { key, instance, report, flight: _flight } => {
                 if matches!(report, Report::Ended { .. }) {
                     self.lives.remove(&instance);
                 }
                 self.guild.report(&key, instance, report, now);
             }
-            Message::Born { key, instance, pid, life } => {
+            Message::Born { key, instance, pid, life, flight: _flight } => {
                 self.lives.insert(instance, life);
                 self.guild.report(&key, instance, Report::Spawned(pid), now);
             }
@@ -136,6 +193,19 @@ impl Turn {
                 self.answer_later(reply, answer);
             }
             Message::Ping(reply) => self.answer_later(reply, ()),
+            Message::Appraise { reply } => {
+                let appraised = self.write_estate().map(|(text, _)| text);
+                let _ = reply.send(appraised.map_err(HandOverError::from));
+            }
+            Message::HandOver { become_next, reply } if self.handing.is_some() => {
+                drop(become_next);
+                let _ = reply.send(HandOverError::Already);
+            }
+            Message::HandOver { become_next, reply } => {
+                self.guild.pause();
+                let until = Instant::now() + LONGEST_UNREST;
+                self.handing = Some(Handing { until, become_next, reply });
+            }
             Message::ShutDown => {
                 self.closing.get_or_insert(Closing::KillAt(Instant::now() + LONGEST_SHUTDOWN));
                 self.guild.shut_down(now);
@@ -176,8 +246,42 @@ impl Turn {
     fn send(&self, instance: Instance, errand: Errand) {
         // Without a life the process is dead and its end is on the way.
         if let Some(life) = self.lives.get(&instance) {
-            life.send(errand);
+            life.send(errand, self.launcher.flights.depart());
         }
+    }
+
+    /// Hands the hall over once nothing is under way; comes back only if that fails.
+    fn hand_over(&mut self) {
+        let Some(handing) = self.handing.take() else { return };
+        let outcome = if self.closing.is_some() {
+            HandOverError::Closing
+        } else if let Some(_standstill) = self.launcher.flights.standstill() {
+            match self.write_estate() {
+                Ok((estate, keep)) => HandOverError::Execute((handing.become_next)(&estate, &keep)),
+                Err(error) => error.into(),
+            }
+        } else if handing.until <= Instant::now() {
+            HandOverError::Restless(LONGEST_UNREST.as_secs())
+        } else {
+            self.handing = Some(handing);
+            return;
+        };
+        self.guild.unpause(Moment::now());
+        self.follow_up();
+        // Who asked may have gone away.
+        let _ = handing.reply.send(outcome);
+    }
+
+    fn write_estate(&self) -> serde_json::Result<(String, Vec<RawFd>)> {
+        let written = Written {
+            guild: &self.guild,
+            generation: self.publisher.generation(),
+            started_at: self.publisher.facts().started_at,
+            settled: self.publisher.settled(),
+            files: self.lives.values().map(|life| life.file.clone()).collect(),
+            sessions: self.launcher.links.save(),
+        };
+        written.write(&self.launcher.run_dir, self.launcher.cgroups.as_ref())
     }
 
     fn hurry(&mut self, closing: Closing) -> Result<(), String> {
@@ -210,7 +314,8 @@ impl Turn {
         let now = (Moment::now(), Instant::now());
         let core = self.guild.next_deadline().map(|moment| now.1 + moment.since(now.0));
         let closing = self.closing.map(|(Closing::KillAt(at) | Closing::GiveUpAt(at))| at);
-        core.into_iter().chain(closing).min()
+        let handing = self.handing.as_ref().map(|_| now.1 + LOOK_AGAIN);
+        core.into_iter().chain(closing).chain(handing).min()
     }
 }
 

@@ -178,6 +178,9 @@ impl Guild {
 
     /// Launches as many of the queue as the gate lets through.
     pub(super) fn pump(&mut self) {
+        if self.paused {
+            return;
+        }
         while let Some(key) = self.gate.admit(self.now) {
             let Some(Seat::Admitted(member)) = self.seats.get_mut(&key) else { continue };
             if !member.phase.is_queued() {

@@ -103,6 +103,9 @@ pub struct Guild {
     pub(super) random: Random,
     pub(super) epoch: Timestamp,
     pub(super) closing: Closing,
+    /// Nothing is launched while the hall is handed over.
+    #[serde(skip)]
+    pub(super) paused: bool,
     /// The latest moment it was told: time never runs back.
     pub(super) now: Moment,
     #[serde(skip)]
@@ -123,6 +126,7 @@ impl Guild {
             random: Random::new(settings.seed),
             epoch: settings.epoch,
             closing: Closing::Open,
+            paused: false,
             now: Moment::ZERO,
             actions: Vec::new(),
             touched: BTreeMap::new(),

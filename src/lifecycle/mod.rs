@@ -21,4 +21,4 @@ mod seat;
 
 pub use guild::{Action, Guild, Order, Refusal, Settings, Transition, Wish};
 pub use member::{MOST_PORTS_TRIED, Report};
-pub use reopening::{Memory, Survivor};
+pub use reopening::{Asked, Living, Memory, Survivor};

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use super::budget::Budget;
 use super::guild::Guild;
 use super::member::{Act, Happening};
-use super::phase::{Due, Launch, Life, Origin, Phase, Rest, Then};
+use super::phase::{Due, Health, Launch, Life, Origin, Phase, Probe, Rest, Stage, Then};
 use super::seat::{Admitted, Seat};
-use crate::model::{Digest, Exit, Failure, Found, Instance, Manifest, MemberKey, Moment, Pid, Port};
+use crate::model::{
+    Digest, Exit, Failure, Found, Instance, Manifest, MemberKey, Moment, Pid, Port, Timestamp,
+};
 
 /// A process that an earlier hall launched, proven to be the one, and alive.
 #[derive(Debug, Clone)]
@@ -21,6 +23,23 @@ pub struct Survivor {
     pub launched: Moment,
     /// What it was launched from; a stand-in where that is not what stands in the directory now.
     pub manifest: Arc<Manifest>,
+}
+
+/// A launch whose process lives.
+#[derive(Debug, Clone)]
+pub struct Living {
+    pub key: MemberKey,
+    pub instance: Instance,
+    pub manifest: Arc<Manifest>,
+    pub asked: Asked,
+}
+
+/// What was asked of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Nothing,
+    /// SIGTERM is sent: whatever it has started may take its time to end too.
+    ToEnd,
 }
 
 /// What is remembered of a member that has failed, or that does not run.
@@ -75,6 +94,58 @@ impl Guild {
             }
         }
         self.pump();
+    }
+
+    /// Launches nothing from now on, so that the hall can be handed over as it is.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// The hall is not handed over after all.
+    pub fn unpause(&mut self, now: Moment) {
+        self.paused = false;
+        self.advance(now);
+        self.pump();
+    }
+
+    /// In a new image of the hall: it goes on from where it was, and what was asked of tasks that are
+    /// no more is asked again. `epoch` is the wall-clock time of [`Moment::ZERO`].
+    pub fn resume(&mut self, epoch: Timestamp, now: Moment) {
+        self.epoch = epoch;
+        self.advance(now);
+        let keys: Vec<MemberKey> = self.seats.keys().cloned().collect();
+        for key in keys {
+            let Some(Seat::Admitted(member)) = self.seats.get(&key) else { continue };
+            let act = match &member.phase {
+                Phase::Greeting { .. } => Act::Greet,
+                Phase::Connected { health: Health::Probing(_), .. }
+                | Phase::Unwell { probe: Probe::UnderWay, .. } => Act::Probe,
+                Phase::Stopping { stage: Stage::Killed { .. }, .. } => Act::Kill,
+                _ => continue,
+            };
+            self.order(&key, act);
+        }
+        self.pump();
+    }
+
+    /// The launches that have become processes, each with what it was launched from, and whether it
+    /// has been asked to end.
+    pub fn lives(&self) -> impl Iterator<Item = Living> {
+        self.seats.iter().filter_map(|(key, seat)| {
+            let Seat::Admitted(member) = seat else { return None };
+            let launch = member.phase.launch()?;
+            let asked = match member.phase {
+                Phase::Starting(_) | Phase::Stopping { stage: Stage::Unborn, .. } => return None,
+                Phase::Stopping { stage: Stage::Asked { .. }, .. } => Asked::ToEnd,
+                _ => Asked::Nothing,
+            };
+            Some(Living {
+                key: key.clone(),
+                instance: launch.instance,
+                manifest: launch.manifest.clone(),
+                asked,
+            })
+        })
     }
 
     /// What a later hall must know of a member that is not simply running.

@@ -66,6 +66,14 @@ pub struct Link {
     fickle: AtomicBool,
 }
 
+/// A session as text, for the next image of the hall.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct SavedSession {
+    id: Option<String>,
+    protocol: Option<String>,
+    fickle: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Session {
     id: Option<HeaderValue>,
@@ -112,6 +120,28 @@ impl Link {
             session: self.session.clone(),
             fickle: AtomicBool::new(self.fickle.load(Ordering::Relaxed)),
         }
+    }
+
+    /// The session, to be taken up again by [`Link::resume`].
+    pub fn save(&self) -> SavedSession {
+        let text = |value: &Option<HeaderValue>| Some(value.as_ref()?.to_str().ok()?.to_owned());
+        let session = self.session.get();
+        SavedSession {
+            id: session.and_then(|session| text(&session.id)),
+            protocol: session.and_then(|session| text(&session.protocol)),
+            fickle: self.fickle.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A session that an image of the hall before this one has opened.
+    pub fn resume(
+        port: Port, path: &str, dial: Dial, saved: &SavedSession,
+    ) -> Result<Self, hyper::http::uri::InvalidUri> {
+        let link = Self::new(port, path, dial)?;
+        let value = |text: &Option<String>| HeaderValue::from_str(text.as_ref()?).ok();
+        let _ = link.session.set(Session { id: value(&saved.id), protocol: value(&saved.protocol) });
+        link.fickle.store(saved.fickle, Ordering::Relaxed);
+        Ok(link)
     }
 
     /// Sends one request and waits for its answer, no longer than `patience`.

@@ -11,4 +11,4 @@ mod wire;
 pub use connector::Dial;
 pub use example_member::serve_example;
 pub use handshake::{Obstacle, greet, list_tools};
-pub use link::{Link, LinkError};
+pub use link::{Link, LinkError, SavedSession};

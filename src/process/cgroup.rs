@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const PREFIX: &str = "guild-hall-";
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     root: PathBuf,
-    _lock: Arc<File>,
+    lock: Arc<File>,
 }
 
 /// The cgroup of one launch. It stays in the kernel when this value is dropped: a member outlives
@@ -51,7 +52,21 @@ impl Cgroups {
             return None;
         }
         collect_garbage(&own, &root);
-        Some(Self { root, _lock: Arc::new(lock) })
+        Some(Self { root, lock: Arc::new(lock) })
+    }
+
+    /// As an image of the hall before this one has made it: its directory, and the descriptor that
+    /// locks it.
+    pub fn inherit(root: PathBuf, lock: OwnedFd) -> Self {
+        Self { root, lock: Arc::new(lock.into()) }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
     }
 
     pub(super) fn make(&self, name: &str) -> io::Result<Cgroup> {

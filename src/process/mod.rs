@@ -12,6 +12,7 @@ mod log_file;
 mod passed;
 mod pid_file;
 mod spawn;
+mod successor;
 mod sweep;
 mod tree;
 
@@ -29,6 +30,9 @@ pub use log_file::{LogFile, last_lines};
 pub use passed::{PassedListener, passed_listeners};
 pub use pid_file::{Draft, PidFile, PidFiles};
 pub use spawn::{Spawned, raise_file_limit};
+pub use successor::{
+    hear_signals, inheritance, inherited, on_trial, own_program, pass_trial, succeed, try_out,
+};
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;
 

@@ -62,6 +62,22 @@ pub fn raise_file_limit() {
     }
 }
 
+/// Back to the limit that this process was started with, for who is executed in its place.
+pub(super) fn lower_file_limit() {
+    if let Some(old) = FILE_LIMIT.get() {
+        // SAFETY: `old` is a valid rlimit; what is open above it stays open.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, ptr::from_ref(old)) };
+    }
+}
+
+/// Replaces this process's program; returns only with the reason why not.
+pub(super) fn execute(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
+    let (argv, env) = (pointers(argv), pointers(env));
+    // SAFETY: both lists end with a null pointer, and every other one in them is a live C string.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
 /// All that the child touches between its birth and `exec`. It lives on the parent's stack, which
 /// stays put because the parent is suspended until then.
 struct Cradle {
@@ -303,7 +319,7 @@ unsafe fn default_signals() {
     }
 }
 
-fn block_all_signals() -> libc::sigset_t {
+pub(super) fn block_all_signals() -> libc::sigset_t {
     // SAFETY: both sets are valid places; all-zero is a valid set.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -314,9 +330,18 @@ fn block_all_signals() -> libc::sigset_t {
     }
 }
 
-fn restore_signals(old: &libc::sigset_t) {
+pub(super) fn restore_signals(old: &libc::sigset_t) {
     // SAFETY: `old` is the set that `block_all_signals` returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ptr::from_ref(old), ptr::null_mut()) };
+}
+
+pub(super) fn unblock_all_signals() {
+    // SAFETY: all-zero is a valid place for a set, which is then made empty.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+    }
 }
 
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {

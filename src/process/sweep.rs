@@ -54,7 +54,7 @@ pub fn sweep(instances: &HashSet<Instance>, kill: bool) -> HashSet<Instance> {
 pub struct Registry {
     /// Children that this process was born with: a shell that ran `other & exec guild-hall run` left
     /// them to it. They are reaped like all children, but are not the hall's to end.
-    elders: HashSet<Pid>,
+    elders: Mutex<HashSet<Pid>>,
     leaders: Mutex<HashSet<Pid>>,
     /// Held for reading from before a birth until the newborn is registered.
     births: RwLock<()>,
@@ -66,7 +66,7 @@ pub fn registry() -> &'static Registry {
     static REGISTRY: std::sync::LazyLock<Registry> = std::sync::LazyLock::new(|| {
         let elders = children(Pid(std::process::id().cast_signed())).unwrap_or_default();
         Registry {
-            elders: elders.into_iter().collect(),
+            elders: Mutex::new(elders.into_iter().collect()),
             leaders: Mutex::default(),
             births: RwLock::default(),
         }
@@ -84,6 +84,16 @@ impl Registry {
         self.leaders.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
     }
 
+    /// The children that this process was born with.
+    pub fn elders(&self) -> HashSet<Pid> {
+        self.elders.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// In a new image of the hall, whose children are those of the image before: only these are elders.
+    pub fn inherit(&self, elders: HashSet<Pid>) {
+        *self.elders.lock().unwrap_or_else(PoisonError::into_inner) = elders;
+    }
+
     /// After it was reaped.
     pub fn remove(&self, pid: Pid) {
         self.leaders.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
@@ -98,6 +108,7 @@ pub fn reap_orphans(kill: bool) -> Option<usize> {
     // Never waits for its turn: a writer that waits would hold up all further births.
     let _no_births = registry.births.try_write().ok()?;
     let own = Pid(std::process::id().cast_signed());
+    let elders = registry.elders();
     let mut alive = 0;
     for child in children(own).unwrap_or_default() {
         let leaders = registry.leaders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +117,7 @@ pub fn reap_orphans(kill: bool) -> Option<usize> {
         };
         // It is our child and unreaped: the number cannot mean another process.
         let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-        if matches!(reaped, Ok(None)) && !registry.elders.contains(&child) {
+        if matches!(reaped, Ok(None)) && !elders.contains(&child) {
             alive += 1;
             if kill && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
                 let _ = pidfd_send_signal(&pidfd, Signal::KILL);

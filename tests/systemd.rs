@@ -7,6 +7,7 @@
 mod machine;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Value, json};
 
@@ -147,6 +148,28 @@ fn members_outlive_a_hall_that_crashed_but_not_for_long() {
     // systemd calls nobody when a unit is stopped that waits for its next start.
     machine.run(&["systemctl", "stop", "guild-hall"]);
     machine.eventually("nothing is left", || machine.processes().is_empty().then_some(()));
+    machine.assert_nothing_is_left();
+}
+
+#[test]
+fn an_upgrade_keeps_the_processes_of_the_hall_and_its_members() {
+    let started = Machine::with_hall(|tree| {
+        tree.rogue("one", &[], plain());
+        family(tree, 100);
+    });
+    let Some(machine) = started else { return };
+    let processes = || [machine.hall_pid(), machine.connected("one"), machine.connected("family")];
+    let before = processes();
+    let program = || fs::metadata(machine.path(&format!("/proc/{}/exe", before[0]))).unwrap().ino();
+    let old = program();
+    machine.run(&["cp", "/usr/local/bin/guild-hall", "/usr/local/bin/guild-hall.new"]);
+    machine.run(&["mv", "/usr/local/bin/guild-hall.new", "/usr/local/bin/guild-hall"]);
+    machine.signal("USR2");
+    machine.eventually("the new program runs", || (program() != old).then_some(()));
+    machine.eventually("it is ready", || (machine.show("SubState") == "running").then_some(()));
+    assert_eq!(processes(), before, "{}", machine.journal());
+    assert_eq!(machine.show("NRestarts"), "0");
+    machine.run(&["systemctl", "stop", "guild-hall"]);
     machine.assert_nothing_is_left();
 }
 

@@ -187,10 +187,10 @@ async fn follow(
                 return outcome.unwrap_or_else(|panic| Err(format!("a fault of the hall itself: {panic}")));
             }
             Some(why) = &mut handing => {
-                announce(terminal, &format!("the hall was not handed over and goes on as it is: {why}"));
                 handing.set(None.into());
                 handing_over = false;
                 notifier.reloaded();
+                announce(terminal, &format!("the hall was not handed over and goes on as it is: {why}"));
             }
             wanted = signals.next() => match wanted {
                 Wanted::Stop if asked => hall.kill_all().await,

@@ -85,6 +85,8 @@ fn the_roster_has_the_documented_shape() {
         "error",
         "stderrTail",
         "tools",
+        "memoryBytes",
+        "cpuSeconds",
         "dir",
     ];
     let mut found: Vec<&str> = entry.as_object().unwrap().keys().map(String::as_str).collect();

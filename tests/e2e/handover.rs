@@ -28,6 +28,15 @@ fn hand_over(hall: &Hall) {
     eventually("the next image has taken over", || (images(hall) > before).then_some(()));
 }
 
+/// An entry without what changes by itself.
+fn lasting(entry: &Value) -> Value {
+    let mut entry = entry.clone();
+    for passing in ["memoryBytes", "cpuSeconds"] {
+        entry.as_object_mut().unwrap().remove(passing);
+    }
+    entry
+}
+
 /// A client that keeps its connection.
 struct Client(BufReader<UnixStream>);
 
@@ -85,7 +94,7 @@ fn members_clients_and_the_roster_do_not_notice() {
     for _ in 0..3 {
         hand_over(&hall);
         for (name, before) in names.iter().zip(&before) {
-            assert_eq!(&hall.entry(name), before);
+            assert_eq!(lasting(&hall.entry(name)), lasting(before));
             assert_eq!(client.call(name, "pid", &json!({})), before["pid"].to_string());
         }
     }
@@ -164,7 +173,7 @@ fn timers_and_stops_go_on() {
     hand_over(&hall);
     let after = hall.entry("waiting");
     if after["restarts"] == waiting["restarts"] && after["phase"] == "waiting" {
-        assert_eq!(after, waiting);
+        assert_eq!(lasting(&after), lasting(&waiting));
     }
     hall.until_entry("waiting", "is started again", |entry| entry["restarts"].as_u64() > Some(3));
     hall.until("deaf", "stopped");
@@ -219,7 +228,7 @@ fn a_new_binary_that_cannot_take_over_leaves_the_old_one_going_on() {
     fs::remove_file(&program).unwrap();
     hall.signal(Signal::USR2);
     eventually("the hall misses its program", || hall.log().contains("No such file").then_some(()));
-    assert_eq!(hall.entry("m"), before);
+    assert_eq!(lasting(&hall.entry("m")), lasting(&before));
     replace(&program, &fs::read(BINARY).unwrap());
     hand_over(&hall);
     assert_eq!(client.call("m", "pid", &json!({})), before["pid"].to_string());
@@ -238,7 +247,7 @@ fn a_hall_that_was_handed_over_can_be_killed_and_followed() {
     let after = connected(&hall, "m");
     assert_eq!((&after["pid"], &after["adopted"]), (&before["pid"], &json!(true)));
     hand_over(&hall);
-    assert_eq!(hall.entry("m"), after);
+    assert_eq!(lasting(&hall.entry("m")), lasting(&after));
     let left = [descendants(&house.member_dir("m")), vec![pid(&before)]].concat();
     hall.stop();
     until_dead("all of it", &left);

@@ -210,7 +210,7 @@ fn a_new_binary_that_cannot_take_over_leaves_the_old_one_going_on() {
     let mut client = Client::new(&hall);
     for (content, why) in [
         (&b"#!/bin/sh\necho 'no such thing' >&2\nexit 1\n"[..], "no such thing"),
-        (b"#!/bin/sh\nexit 0\n", "cannot take over"),
+        (b"#!/bin/sh\nexit 0\n", "it is no guild-hall"),
         (b"\x7fELF is no program", "cannot execute"),
         (b"#!/bin/sh\nexec sleep 60\n", "did not say within"),
     ] {

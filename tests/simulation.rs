@@ -1,5 +1,5 @@
 //! A thousand members, millions of random faults: the core alone, in a world that lies, dies,
-//! answers late and turns its clock. The six invariants of ARCHITECTURE.md are asserted after every
+//! answers late, turns its clock, kills the hall and hands it over. The six invariants of ARCHITECTURE.md are asserted after every
 //! step, for every member that the step touched; a failure names the seed that replays it:
 //! `GUILD_HALL_SIMULATION_SEED=N cargo test --profile checked --test simulation`.
 
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guild_hall::lifecycle::{Action, Guild, Order, Report, Settings, Transition, Wish};
+use guild_hall::lifecycle::{Action, Guild, Memory, Order, Report, Settings, Survivor, Transition, Wish};
 use guild_hall::model::{
     Diagnosis, Dialect, Digest, Exit, Failure, Found, Handshake, Instance, Manifest, MemberKey, Moment,
     PhaseName, Pid, Port, PortRange, Rejection, RestartPolicy, Status, Timestamp, Transport,
@@ -75,6 +75,8 @@ struct Process {
     /// Its handshake was told: without it the member cannot be connected.
     greeted: bool,
     deaf: bool,
+    manifest: Arc<Manifest>,
+    launched: Moment,
 }
 
 struct World {
@@ -99,6 +101,9 @@ struct World {
     resting: BTreeSet<MemberKey>,
     /// No fault happens any more: what is well must stay so.
     calm: bool,
+    /// How often the hall was killed, and handed over.
+    kills: u64,
+    handovers: u64,
 }
 
 impl World {
@@ -126,6 +131,8 @@ impl World {
             seen: BTreeSet::new(),
             resting: BTreeSet::new(),
             calm: false,
+            kills: 0,
+            handovers: 0,
         }
     }
 
@@ -142,6 +149,7 @@ impl World {
 
     /// A world in which nothing happens would prove nothing.
     fn check_coverage(&self) {
+        assert!(self.kills > 5 && self.handovers > 5, "the hall was left in peace");
         use PhaseName::{Connected, Failed, Greeting, Invalid, Starting, Stopped, Stopping, Unwell, Waiting};
         for change in [
             (Stopped, Starting),
@@ -195,6 +203,8 @@ impl World {
             23 => self.clock_jumps(),
             24 if self.chance.below(5) == 0 => self.reload(),
             25..45 => self.somebody_suspects(),
+            45 if self.chance.below(25) == 0 => self.hall_is_killed(),
+            46 if self.chance.below(25) == 0 => self.hall_is_handed_over(),
             45..55 => self.somebody_saves_a_file(),
             _ => self.time_passes(),
         }
@@ -220,6 +230,10 @@ impl World {
     fn tell(&mut self) {
         let Some(Reverse((at, serial))) = self.tidings.pop() else { return };
         self.now = self.now.max(at);
+        self.tell_now(serial);
+    }
+
+    fn tell_now(&mut self, serial: u64) {
         let Some((key, instance, tiding)) = self.contents.remove(&serial) else { return };
         let report = match tiding {
             Tiding::Report(report) => report,
@@ -325,6 +339,79 @@ impl World {
         self.settle_many(&touched);
     }
 
+    /// The next hall finds what lives, and remembers what the one before had written down.
+    fn hall_is_killed(&mut self) {
+        self.kills += 1;
+        // Only fate goes on: what tasks were about to tell is lost with them.
+        self.contents.retain(|_, (_, _, tiding)| matches!(tiding, Tiding::Death(_)));
+        self.held.clear();
+        let known: Vec<MemberKey> = self.guild.keys().cloned().collect();
+        let memories: BTreeMap<MemberKey, Memory> =
+            known.iter().filter_map(|key| Some((key.clone(), self.guild.memory(key)?))).collect();
+        let mut survivors = Vec::new();
+        for (key, instance) in self.living.clone() {
+            let process = self.processes.get_mut(&instance).unwrap();
+            process.greeted = false;
+            // One in twenty cannot be proven to be the one: it is ended before anything is launched.
+            if self.chance.below(20) == 0 {
+                process.alive = false;
+                self.ports_in_use.remove(&process.port);
+                self.living.remove(&key);
+                continue;
+            }
+            survivors.push(Survivor {
+                key,
+                instance,
+                port: process.port,
+                pid: Pid(1),
+                launched: process.launched,
+                manifest: process.manifest.clone(),
+            });
+        }
+        let alive = self.living.clone();
+        let settings = Settings {
+            ports: self.range,
+            launches_at_once: AT_ONCE,
+            epoch: Timestamp(0),
+            seed: self.chance.next(),
+        };
+        self.guild = Guild::new(settings);
+        self.guild.reopen(&self.found, survivors, memories.clone(), self.now);
+        for (key, memory) in memories.into_iter().filter(|(key, _)| !alive.contains_key(key)) {
+            if matches!(self.found.papers.get(&key), Some(Ok(_))) {
+                assert_eq!(self.guild.memory(&key), Some(memory), "{key} is not remembered");
+            }
+        }
+        self.settle(None);
+    }
+
+    /// The next image of the hall goes on from what this one wrote, once nothing is under way.
+    fn hall_is_handed_over(&mut self) {
+        self.handovers += 1;
+        self.guild.pause();
+        let mut under_way: Vec<u64> = self.contents.keys().copied().collect();
+        under_way.sort_unstable();
+        for serial in under_way {
+            let told = matches!(
+                self.contents[&serial].2,
+                Tiding::Report(
+                    Report::Spawned(_) | Report::PortBusy | Report::SpawnFailed(_) | Report::Ended { .. }
+                )
+            );
+            if told {
+                self.tell_now(serial);
+            }
+        }
+        self.contents.retain(|_, (_, _, tiding)| matches!(tiding, Tiding::Death(_)));
+        let estate = serde_json::to_string(&self.guild).unwrap();
+        let before: Vec<_> = self.guild.keys().map(|key| self.guild.entry(key)).collect();
+        self.guild = serde_json::from_str(&estate).unwrap();
+        let after: Vec<_> = self.guild.keys().map(|key| self.guild.entry(key)).collect();
+        assert_eq!(before, after, "a handover changes the roster");
+        self.guild.resume(self.now);
+        self.settle(None);
+    }
+
     /// Carries out what the core says, and asserts the invariants.
     fn settle(&mut self, told: Option<&MemberKey>) {
         match told {
@@ -393,7 +480,7 @@ impl World {
         assert!(!process.reported, "a signal or probe for {}, whose process is known dead", process.key);
     }
 
-    fn launch(&mut self, key: MemberKey, instance: Instance, port: Port, manifest: &Manifest) {
+    fn launch(&mut self, key: MemberKey, instance: Instance, port: Port, manifest: &Arc<Manifest>) {
         assert!(self.range.numbers().contains(&port.get()), "{port} is outside the range");
         if let Some(old) = self.living.get(&key) {
             panic!("invariant 1: {key} is launched while {old} lives");
@@ -410,7 +497,16 @@ impl World {
             return self.later(delay, key, instance, Tiding::Report(Report::SpawnFailed(failure)));
         }
         let deaf = self.chance.below(5) == 0;
-        let process = Process { key: key.clone(), port, alive: true, reported: false, greeted: false, deaf };
+        let process = Process {
+            key: key.clone(),
+            port,
+            alive: true,
+            reported: false,
+            greeted: false,
+            deaf,
+            manifest: manifest.clone(),
+            launched: self.now,
+        };
         self.processes.insert(instance, process);
         self.living.insert(key.clone(), instance);
         self.ports_in_use.insert(port, instance);
@@ -433,7 +529,6 @@ impl World {
                 1 => self.chance.millis(0, 20_000),
                 _ => self.chance.millis(0, 900_000),
             };
-            let _ = manifest;
             self.later(delay + life, key, instance, Tiding::Death(exit));
         }
     }

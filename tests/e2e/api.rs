@@ -5,11 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
-use crate::hall::{Hall, House, eventually};
-
-fn example() -> Value {
-    json!({"mcp": {"command": "${GUILD_HALL}", "args": ["example-member", "--port", "${PORT}"]}})
-}
+use crate::hall::{Hall, House, eventually, example};
 
 /// An open `GET /v1/events`.
 struct Events(BufReader<UnixStream>);

@@ -146,6 +146,11 @@ impl House {
     }
 }
 
+/// A manifest of the member inside the binary, which is there in milliseconds.
+pub fn example() -> Value {
+    json!({"mcp": {"command": "${GUILD_HALL}", "args": ["example-member", "--port", "${PORT}"]}})
+}
+
 /// `mcp` of a manifest that runs tests/members/rogue.py with these knobs.
 pub fn rogue_mcp(knobs: &[&str]) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/members/rogue.py");

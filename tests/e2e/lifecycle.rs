@@ -2,11 +2,7 @@
 
 use serde_json::json;
 
-use crate::hall::{BINARY, House, is_alive};
-
-fn example() -> serde_json::Value {
-    json!({"mcp": {"command": "${GUILD_HALL}", "args": ["example-member", "--port", "${PORT}"]}})
-}
+use crate::hall::{BINARY, House, example, is_alive};
 
 #[test]
 fn a_member_is_found_launched_greeted_called_and_stopped() {

@@ -11,6 +11,7 @@ mod api;
 mod calls;
 mod commands;
 mod discovery;
+mod endurance;
 mod hall;
 mod handover;
 mod health;

@@ -149,8 +149,8 @@ impl World {
 
     /// A world in which nothing happens would prove nothing.
     fn check_coverage(&self) {
-        assert!(self.kills > 5 && self.handovers > 5, "the hall was left in peace");
         use PhaseName::{Connected, Failed, Greeting, Invalid, Starting, Stopped, Stopping, Unwell, Waiting};
+        assert!(self.kills > 5 && self.handovers > 5, "the hall was left in peace");
         for change in [
             (Stopped, Starting),
             (Starting, Greeting),

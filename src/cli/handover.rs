@@ -1,22 +1,29 @@
 //! SIGUSR2: the next image of the program takes the hall over, in this same process.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use serde_json::value::RawValue;
 
 use super::output::Output;
 use crate::control::{Handed, Server};
 use crate::hall::Hall;
-use crate::process::{inheritance, on_trial, own_program, pass_trial, succeed, try_out};
+use crate::process::{PassedListener, inheritance, on_trial, own_program, pass_trial, succeed, try_out};
 
 /// All that is handed over.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Estate {
     pub(super) hall: Box<RawValue>,
     pub(super) server: Handed,
+    /// What the service manager has passed: name and descriptor.
+    listeners: Vec<(String, RawFd)>,
 }
 
 impl Estate {
+    pub(super) fn take_listeners(&self) -> std::io::Result<Vec<PassedListener>> {
+        let listeners = self.listeners.iter().cloned();
+        listeners.map(|(name, descriptor)| PassedListener::inherit(name, descriptor)).collect()
+    }
+
     /// What the image before this one has handed over, if there was one.
     pub(super) fn inherit() -> Option<Result<Self, String>> {
         let inherited = inheritance()?;
@@ -39,7 +46,9 @@ pub(super) fn trial() -> Option<Result<(), String>> {
 }
 
 /// Returns only if the hall goes on as it is, with the reason.
-pub(super) async fn hand_over(hall: &Hall, server: &Server, output: Output) -> String {
+pub(super) async fn hand_over(
+    hall: &Hall, server: &Server, passed: &[PassedListener], output: Output,
+) -> String {
     let program = own_program();
     let appraised = match hall.appraise().await {
         Ok(appraised) => appraised,
@@ -56,10 +65,13 @@ pub(super) async fn hand_over(hall: &Hall, server: &Server, output: Output) -> S
     }
     let paused = server.pause().await;
     let handed = paused.handed();
+    let listeners: Vec<(String, RawFd)> =
+        passed.iter().map(|passed| (passed.name.clone(), passed.listener.as_raw_fd())).collect();
     let become_next = move |hall: &str, keep: &[RawFd]| {
-        let keep: Vec<RawFd> = keep.iter().copied().chain(handed.descriptors()).collect();
+        let passed = listeners.iter().map(|(_, descriptor)| *descriptor);
+        let keep: Vec<RawFd> = keep.iter().copied().chain(handed.descriptors()).chain(passed).collect();
         let whole = RawValue::from_string(hall.into())
-            .and_then(|hall| serde_json::to_vec(&Estate { hall, server: handed }));
+            .and_then(|hall| serde_json::to_vec(&Estate { hall, server: handed, listeners }));
         output.drain();
         match whole {
             Ok(estate) => succeed(&program, &estate, &keep),

@@ -82,17 +82,15 @@ impl Run {
         // People read stdout, log collectors stderr: each is printed to without ever waiting for it.
         let (output, printing) =
             if on_terminal { Output::start(anstream::stdout()) } else { Output::start(std::io::stderr()) };
-        let outcome = self.bring_up(&output, on_terminal, &passed);
+        let outcome = self.bring_up(&output, on_terminal, passed);
         output.finish(&printing);
         outcome
     }
 
-    fn bring_up(self, output: &Output, on_terminal: bool, passed: &[PassedListener]) -> Result<(), Failed> {
+    fn bring_up(
+        self, output: &Output, on_terminal: bool, mut passed: Vec<PassedListener>,
+    ) -> Result<(), Failed> {
         log_to(output.clone(), self.log_format, on_terminal);
-        for PassedListener { name, listener } in passed {
-            let address = listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string());
-            tracing::info!(name, address, "the service manager has passed a listening socket");
-        }
         raise_file_limit();
         registry();
         // What members leave behind becomes our child, and is buried by us.
@@ -106,9 +104,17 @@ impl Run {
             watch: self.watch,
         };
         let start = match Estate::inherit() {
-            Some(estate) => Start::Inherited(estate.map_err(Failed::new)?),
+            Some(estate) => {
+                let estate = estate.map_err(Failed::new)?;
+                passed = estate.take_listeners().map_err(Failed::new)?;
+                Start::Inherited(estate)
+            }
             None => Start::New(RunDir::open(&run_dir(self.run_dir)).map_err(Failed::new)?),
         };
+        for PassedListener { name, listener } in &passed {
+            let address = listener.local_addr().map_or_else(|error| error.to_string(), |at| at.to_string());
+            tracing::info!(name, address, "the service manager has passed a listening socket");
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(std::thread::available_parallelism().map_or(2, usize::from).min(4))
             .max_blocking_threads(BLOCKING_THREADS)
@@ -116,7 +122,7 @@ impl Run {
             .enable_all()
             .build()
             .map_err(|error| Failed::new(format!("cannot start: {error}")))?;
-        let outcome = runtime.block_on(run(settings, start, output, on_terminal));
+        let outcome = runtime.block_on(run(settings, start, &passed, output, on_terminal));
         // Nothing that still runs is waited for: it could only be a read of a followed log.
         runtime.shutdown_background();
         outcome
@@ -129,7 +135,9 @@ enum Start {
     Inherited(Estate),
 }
 
-async fn run(settings: HallSettings, start: Start, output: &Output, on_terminal: bool) -> Result<(), Failed> {
+async fn run(
+    settings: HallSettings, start: Start, passed: &[PassedListener], output: &Output, on_terminal: bool,
+) -> Result<(), Failed> {
     let no_signals = |error: std::io::Error| Failed::new(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new().map_err(no_signals)?;
     hear_signals();
@@ -148,7 +156,7 @@ async fn run(settings: HallSettings, start: Start, output: &Output, on_terminal:
             // On a task of its own: it must take messages while this one waits to send one.
             (hall, tokio::spawn(running), server)
         }
-        Start::Inherited(Estate { hall, server }) => {
+        Start::Inherited(Estate { hall, server, .. }) => {
             let (hall, running) = Hall::resume(settings, hall.get()).map_err(Failed::new)?;
             let resumed = Server::resume(server, &hall.run_dir().socket(), hall.clone());
             let server = resumed.map_err(|error| Failed::new(format!("cannot take up the API: {error}")))?;
@@ -163,7 +171,8 @@ async fn run(settings: HallSettings, start: Start, output: &Output, on_terminal:
         let (socket, members) = (hall.run_dir().socket(), hall.members_dir());
         tracing::info!(socket = %socket.display(), members = %members.display(), pid = std::process::id(), "the hall is up");
     }
-    let outcome = follow(&hall, &server, running, &mut signals, output, terminal).await;
+    let hand_over = || handover::hand_over(&hall, &server, passed, output.clone());
+    let outcome = follow(&hall, running, &mut signals, terminal, hand_over).await;
     burying.abort();
     server.finish().await;
     outcome.map_err(Failed::new)?;
@@ -172,9 +181,9 @@ async fn run(settings: HallSettings, start: Start, output: &Output, on_terminal:
 }
 
 /// Does what signals ask for, until the hall has ended.
-async fn follow(
-    hall: &Hall, server: &Server, mut running: JoinHandle<Result<(), String>>, signals: &mut Signals,
-    output: &Output, terminal: Option<&Output>,
+async fn follow<F: Future<Output = String>>(
+    hall: &Hall, mut running: JoinHandle<Result<(), String>>, signals: &mut Signals,
+    terminal: Option<&Output>, hand_over: impl Fn() -> F,
 ) -> Result<(), String> {
     let notifier = Notifier::start(hall.clone());
     let mut asked = false;
@@ -206,11 +215,11 @@ async fn follow(
                 Wanted::HandOver => {
                     handing_over = true;
                     announce(terminal, "handing over to the program as it is installed now");
-                    let (notifier, output) = (notifier.clone(), output.clone());
+                    let (notifier, handed) = (notifier.clone(), hand_over());
                     let handed = async move {
                         // The next image says that it is ready.
                         notifier.reloading().await;
-                        handover::hand_over(hall, server, output).await
+                        handed.await
                     };
                     handing.set(Some(handed).into());
                 }

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use rustix::net::sockopt::{socket_acceptconn, socket_domain};
 use rustix::net::{AddressFamily, SocketType, sockopt::socket_type};
+
+use super::successor::inherited;
 
 /// A TCP socket that listens already; close-on-exec, non-blocking.
 #[derive(Debug)]
@@ -14,6 +16,13 @@ pub struct PassedListener {
     /// `FileDescriptorName=` of the socket unit.
     pub name: String,
     pub listener: TcpListener,
+}
+
+impl PassedListener {
+    /// One that an image of the hall before this one has kept open.
+    pub fn inherit(name: String, descriptor: RawFd) -> io::Result<Self> {
+        Ok(Self { name, listener: TcpListener::from(inherited(descriptor)?) })
+    }
 }
 
 /// Takes the sockets that were passed to this process and removes the variables that name them, so that

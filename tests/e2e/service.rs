@@ -164,6 +164,13 @@ fn a_passed_socket_is_taken_and_never_inherited() {
     assert!(!held.into_iter().any(|link| fs::read_link(link.path()).is_ok_and(|to| to == socket)));
     let inherited = hall.call_text("one", "env", json!({}));
     assert!(!inherited.contains("LISTEN_"), "{inherited}");
+    // The next image has it too.
+    hall.signal(Signal::USR2);
+    eventually("the hall is handed over", || {
+        (hall.log().matches("passed a listening socket").count() == 2).then_some(())
+    });
+    let held = fs::read_dir(format!("/proc/{}/fd", hall.pid())).unwrap().flatten();
+    assert!(held.into_iter().any(|link| fs::read_link(link.path()).is_ok_and(|to| to == socket)));
     hall.stop();
 }
 

@@ -106,6 +106,8 @@ impl Keeper {
                     Some(Errand::Probe) => drop(talks.spawn(self.probing())),
                     Some(Errand::Terminate) => {
                         talks.abort_all();
+                        // A hall that follows must not take the exit for one that nobody asked for.
+                        self.launcher.pid_files.note_ending(&self.key, self.instance);
                         self.tree.terminate(&self.leader);
                         asked = true;
                         reach_out = Some(Instant::now() + REACH_OUT);

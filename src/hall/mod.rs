@@ -259,6 +259,13 @@ async fn walk(members: PathBuf) -> Result<Found, DiscoveryError> {
 /// Members may run without it: a log that cannot be watched is a warning.
 async fn log_caps(logs: PathBuf) {
     if let Err(error) = cap_logs(logs.clone()).await {
+        if error.kind() == io::ErrorKind::NotFound {
+            tracing::warn!(
+                "the run directory of {} is gone: members run on, but none can be started and nobody can reach the hall by its socket. Stop this hall (SIGTERM) and start the hall again",
+                logs.display()
+            );
+            return;
+        }
         tracing::warn!("logs are not capped, since {} cannot be watched: {error}", logs.display());
     }
 }

@@ -10,12 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::Message;
 use super::keeper::{Errand, Life};
 use super::launcher::Launcher;
-use super::memories::{Chronicle, Memories};
+use super::memories::{Answer, Chronicle, Memories};
 use super::publish::Publisher;
 use super::remains::Relic;
 use crate::lifecycle::{Action, Guild, Order, Report, Survivor};
 use crate::model::{Found, Instance, MemberKey, Moment};
-use crate::process::{Cgroups, reap_orphans};
+use crate::process::{Cgroups, fault, reap_orphans};
 
 /// Messages that are taken before the roster is published once.
 const BATCH: usize = 256;
@@ -33,7 +33,7 @@ pub(super) struct Turn {
     /// What keeps each process that lives.
     lives: HashMap<Instance, Life>,
     /// Answers to the wishes of this turn.
-    answers: Vec<Box<dyn FnOnce() + Send>>,
+    answers: Vec<Answer>,
     closing: Option<Closing>,
 }
 
@@ -82,7 +82,7 @@ impl Turn {
             Err(error) => {
                 tracing::warn!(member = %survivor.key, "its process cannot be watched and is ended: {error}");
                 if let Some(pidfd) = identity.and_then(|identity| identity.open()) {
-                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                    let _ = fault::around("kill what is left", || pidfd_send_signal(&pidfd, Signal::KILL));
                 }
                 None
             }
@@ -167,9 +167,7 @@ impl Turn {
             self.chronicle.note(&self.guild, transitions.iter().map(|transition| &transition.key));
         }
         self.publisher.publish(&self.guild, transitions);
-        for answer in self.answers.drain(..) {
-            answer();
-        }
+        self.chronicle.answer(&mut self.answers);
     }
 
     fn send(&self, instance: Instance, errand: Errand) {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
+use super::fault;
 use crate::model::Pid;
 
 /// What makes a process itself, beyond its number. In a PID file.
@@ -67,6 +68,9 @@ fn start_ticks(pid: Pid) -> io::Result<u64> {
 
 /// `None` on kernels without pidfs (before 6.9) or without its file handles (before 6.14).
 fn handle(pidfd: &OwnedFd) -> Option<String> {
+    if fault::is_off("pidfs") {
+        return None;
+    }
     #[repr(C)]
     struct FileHandle {
         bytes: libc::c_uint,

@@ -12,6 +12,8 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::fault;
+
 /// A log is cut when it is larger than this; bytes.
 const CAP: u64 = 10 * 1024 * 1024;
 /// Room in the predecessor for what is written while it is copied; bytes.
@@ -23,13 +25,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What was in it becomes the one predecessor, `.log.1`.
 pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY)?;
+    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY | WatchFlags::DELETE_SELF)?;
     // SAFETY: an `OwnedFd` is the same open descriptor for as long as it exists.
     let watch = unsafe { AsyncFd::register_with_interest(watch, Interest::READABLE) }?;
     loop {
         let mut ready = watch.readable().await?;
         let changed = changed_files(watch.get_ref());
         ready.clear_ready();
+        if !dir.exists() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it is gone"));
+        }
         let dir = dir.clone();
         let cut = tokio::task::spawn_blocking(move || {
             for name in changed {
@@ -73,7 +78,7 @@ fn cut(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let kept = keep(&log, size - (CAP - MEANWHILE), path);
-    log.set_len(0)?;
+    fault::attempt("cut a log", || log.set_len(0))?;
     kept
 }
 
@@ -83,10 +88,13 @@ fn keep(mut log: &File, from: u64, path: &Path) -> io::Result<()> {
     let next = path.with_extension("log.1.new");
     let mut copy = || {
         log.seek(SeekFrom::Start(from))?;
-        io::copy(&mut log.take(CAP), &mut File::create(&next)?)?;
-        std::fs::rename(&next, path.with_extension("log.1"))
+        let mut copied = fault::attempt("make the copy of a log", || File::create(&next))?;
+        fault::attempt("write the copy of a log", || io::copy(&mut log.take(CAP), &mut copied))?;
+        fault::attempt("rename the copy of a log", || std::fs::rename(&next, path.with_extension("log.1")))
     };
-    copy().inspect_err(|_| drop(std::fs::remove_file(&next)))
+    copy().inspect_err(|_| {
+        let _ = fault::attempt("remove the copy of a log", || std::fs::remove_file(&next));
+    })
 }
 
 #[cfg(test)]

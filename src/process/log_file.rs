@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::fault;
+
 /// As many lines of a failed launch are kept for the roster, each as long as this; characters.
 const TAIL_LINES: usize = 20;
 const LONGEST_LINE: usize = 500;
@@ -25,9 +27,17 @@ impl LogFile {
     /// Opened for appending: several writers never overwrite each other, and it may be cut to
     /// nothing while they write.
     pub fn open(path: PathBuf) -> io::Result<(Self, File)> {
-        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let opened = fault::attempt("open a log", || options.open(&path));
         let file = opened.map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display()))
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "; the run directory is gone: stop the hall and start the hall again"
+                }
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("cannot open the log {}: {error}{hint}", path.display()))
         })?;
         let start = file.metadata()?.len();
         Ok((Self { path, start }, file))

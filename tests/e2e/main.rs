@@ -12,6 +12,7 @@ mod calls;
 mod commands;
 mod discovery;
 mod hall;
+mod hardships;
 mod health;
 mod lifecycle;
 mod nobody;

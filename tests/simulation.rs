@@ -77,6 +77,7 @@ struct Process {
     deaf: bool,
     manifest: Arc<Manifest>,
     launched: Moment,
+    ending: Option<Moment>,
 }
 
 struct World {
@@ -365,6 +366,7 @@ impl World {
                 port: process.port,
                 pid: Pid(1),
                 launched: process.launched,
+                ending: process.ending,
                 manifest: process.manifest.clone(),
             });
         }
@@ -459,6 +461,7 @@ impl World {
             }
             Order::Terminate => {
                 self.not_reported_dead(instance);
+                self.processes.get_mut(&instance).unwrap().ending = Some(self.now);
                 if !self.processes[&instance].deaf {
                     let exit = if self.chance.below(2) == 0 { Exit::CLEAN } else { Exit::Signal(15) };
                     let delay = self.chance.millis(0, 300);
@@ -506,6 +509,7 @@ impl World {
             deaf,
             manifest: manifest.clone(),
             launched: self.now,
+            ending: None,
         };
         self.processes.insert(instance, process);
         self.living.insert(key.clone(), instance);

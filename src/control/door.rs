@@ -10,6 +10,8 @@ use std::time::Duration;
 use axum::serve::Listener;
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::process::fault;
+
 /// The listening socket of the local API.
 #[derive(Debug)]
 pub struct Door {
@@ -28,13 +30,15 @@ impl Door {
     /// Call it with the lock of the run directory held: a socket that stands there is a dead one.
     pub fn open(path: &Path) -> Result<Self, DoorError> {
         let open = || {
-            match fs::remove_file(path) {
+            match fault::attempt("remove a socket", || fs::remove_file(path)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
             // The directory is 0700: nobody else gets here before the mode is set.
-            let listener = UnixListener::bind(path)?;
-            fs::set_permissions(path, Permissions::from_mode(0o600))?;
+            let listener = fault::attempt("bind the socket", || UnixListener::bind(path))?;
+            fault::attempt("close the socket to others", || {
+                fs::set_permissions(path, Permissions::from_mode(0o600))
+            })?;
             Ok(listener)
         };
         let listener = open().map_err(|source| DoorError { path: path.into(), source })?;
@@ -55,7 +59,7 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = fault::attempt("remove the socket", || fs::remove_file(&self.path));
     }
 }
 

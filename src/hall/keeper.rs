@@ -45,6 +45,8 @@ const PROBE: Duration = Duration::from_secs(4);
 const BURIAL: Duration = Duration::from_millis(50);
 /// Looks for what a dead member left behind, where there are no cgroups.
 const MOST_SWEEPS: usize = 20;
+/// How long a note on a stop may take before the stop comes without it.
+const LONGEST_NOTE: Duration = Duration::from_millis(200);
 /// An adopted member that was not reaped so soon is told to be dead before it is known how it died.
 const PROMPT_REAPER: Duration = Duration::from_millis(20);
 /// How long whoever inherited an adopted member may take to reap it, before its exit stays unknown.
@@ -124,6 +126,7 @@ impl Keeper {
                     Some(Errand::Probe) => drop(talks.spawn(self.probing())),
                     Some(Errand::Terminate) => {
                         talks.abort_all();
+                        self.note_ending().await;
                         self.tree.terminate(&self.leader);
                         asked = true;
                         reach_out = Some(Instant::now() + REACH_OUT);
@@ -150,6 +153,17 @@ impl Keeper {
             self.let_the_rest_finish(&mut errands).await;
         }
         self.bury().await;
+    }
+
+    /// Puts on paper that it is about to be asked: a hall that follows must not take its exit for one
+    /// of its own accord. A disk that hangs is not waited for.
+    async fn note_ending(&self) {
+        let (pid_files, file) = (self.launcher.pid_files.clone(), self.file.clone());
+        let noting = async {
+            let _turn = self.launcher.burials.acquire().await;
+            let _ = tokio::task::spawn_blocking(move || pid_files.note_ending(&file)).await;
+        };
+        let _ = timeout(LONGEST_NOTE, noting).await;
     }
 
     /// Children of a launcher script may need their time to stop, as long as nobody says kill.

@@ -102,6 +102,7 @@ impl Launcher {
                 argv: command.argv.clone(),
                 log_start: log.start(),
                 cgroup: tree.cgroup_path().map(PathBuf::from),
+                ending: None,
             };
             let draft = self.pid_files.begin(&pid_file).map_err(|error| failed(&error))?;
             let _birth = registry().birth();

@@ -213,7 +213,7 @@ impl Hall {
         let locks = estate.take_locks();
         let (run_dir, cgroups) = locks.map_err(|error| format!("cannot take up the locks: {error}"))?;
         let Estate { guild, generation, started_at, settled, files, sessions, .. } = estate;
-        let memories = guild.keys().filter_map(|key| Some((key.clone(), guild.memory(key)?))).collect();
+        let memories = memories::recall(&run_dir.memories());
         let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories };
         let watch = settings.watch;
         let (hall, mut turn) = Self::assemble(settings, parts);
@@ -412,6 +412,13 @@ async fn walk(members: PathBuf) -> Result<Found, DiscoveryError> {
 /// Members may run without it: a log that cannot be watched is a warning.
 async fn log_caps(logs: PathBuf) {
     if let Err(error) = cap_logs(logs.clone()).await {
+        if error.kind() == io::ErrorKind::NotFound {
+            tracing::warn!(
+                "the run directory of {} is gone: members run on, but none can be started and nobody can reach the hall by its socket. Stop this hall (SIGTERM) and start the hall again",
+                logs.display()
+            );
+            return;
+        }
         tracing::warn!("logs are not capped, since {} cannot be watched: {error}", logs.display());
     }
 }

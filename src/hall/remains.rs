@@ -11,7 +11,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::lifecycle::Survivor;
 use crate::model::{Found, Instance, Manifest, Pid, RestartPolicy, Transport};
-use crate::process::{Cgroups, PidFile, PidFiles, argv, boot_id, sweep};
+use crate::process::{Cgroups, PidFile, PidFiles, argv, boot_id, fault, sweep};
 
 /// How long leftovers may take to die before the hall starts all the same.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -49,7 +49,7 @@ impl Remains {
                     remains.living.push(Relic { pid, pidfd, file });
                 }
                 Some((_, pidfd)) => {
-                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                    let _ = fault::around("kill what is left", || pidfd_send_signal(&pidfd, Signal::KILL));
                     remains.over.push(file);
                 }
                 None => remains.over.push(file),
@@ -92,7 +92,7 @@ impl Remains {
     pub(super) fn end(mut self, pid_files: &PidFiles) -> usize {
         let ended = self.living.len();
         for Relic { pidfd, file, .. } in self.living.drain(..) {
-            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            let _ = fault::around("kill what is left", || pidfd_send_signal(&pidfd, Signal::KILL));
             self.groups
                 .extend(Cgroups::of_instance(file.cgroup.as_deref().unwrap_or(Path::new("")), file.instance));
             self.over.push(file);
@@ -120,7 +120,7 @@ impl Relic {
 
     /// What the core must know of it.
     pub(super) fn survivor(&self, found: &Found, binary: &Path) -> Survivor {
-        let PidFile { member, port, instance, launched, .. } = &self.file;
+        let PidFile { member, port, instance, launched, ending, .. } = &self.file;
         let is_its = |paper: &&Arc<Manifest>| {
             paper.digest == self.file.manifest_digest && argv(paper, *port, binary) == self.file.argv
         };
@@ -131,6 +131,7 @@ impl Relic {
             port: *port,
             pid: self.pid,
             launched: *launched,
+            ending: *ending,
             manifest: paper.cloned().unwrap_or_else(|| self.stand_in().into()),
         }
     }

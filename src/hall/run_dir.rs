@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::model::MemberKey;
+use crate::process::fault;
 
 /// Held while a hall runs: two on one directory cannot be.
 #[derive(Debug)]
@@ -30,18 +31,18 @@ impl RunDir {
     /// Makes the directory where it is missing, and takes its lock.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
         let unusable = |source| RunDirError::Unusable { path: path.into(), source };
-        let private = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        let private = |dir: &Path| {
+            fault::attempt("make a directory", || {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+            })
+        };
         private(path).map_err(unusable)?;
         let path = fs::canonicalize(path).map_err(unusable)?;
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path.join("lock"))
-            .map_err(unusable)?;
-        if let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut lock =
+            fault::attempt("open the lock", || options.open(path.join("lock"))).map_err(unusable)?;
+        if let Err(error) = fault::around("lock", || flock(&lock, FlockOperation::NonBlockingLockExclusive)) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(unusable(error.into()));
             }
@@ -50,7 +51,8 @@ impl RunDir {
             let pid = if pid.trim().is_empty() { "of unknown number".into() } else { pid.trim().into() };
             return Err(RunDirError::Taken { path, pid });
         }
-        lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id())).map_err(unusable)?;
+        fault::attempt("cut the lock", || lock.set_len(0)).map_err(unusable)?;
+        fault::attempt("write the lock", || writeln!(lock, "{}", std::process::id())).map_err(unusable)?;
         for dir in [".mcp-servers", "logs"] {
             private(&path.join(dir)).map_err(unusable)?;
         }

@@ -12,13 +12,13 @@ use super::Message;
 use super::estate::{BecomeNext, HandOverError, Written};
 use super::keeper::{Errand, Life};
 use super::launcher::Launcher;
-use super::memories::{Chronicle, Memories};
+use super::memories::{Answer, Chronicle, Memories};
 use super::publish::Publisher;
 use super::remains::Relic;
 use crate::lifecycle::{Action, Asked, Guild, Living, Order, Report};
 use crate::mcp::SavedSession;
 use crate::model::{Exit, Found, Instance, Manifest, MemberKey, Moment};
-use crate::process::{Cgroups, PidFile, reap_orphans};
+use crate::process::{Cgroups, PidFile, fault, reap_orphans};
 
 /// Messages that are taken before the roster is published once.
 const BATCH: usize = 256;
@@ -39,7 +39,7 @@ pub(super) struct Turn {
     /// What keeps each process that lives.
     lives: HashMap<Instance, Life>,
     /// Answers to the wishes of this turn.
-    answers: Vec<Box<dyn FnOnce() + Send>>,
+    answers: Vec<Answer>,
     closing: Option<Closing>,
     handing: Option<Handing>,
 }
@@ -116,6 +116,8 @@ impl Turn {
             self.guild.report(&key, instance, report, now);
         }
         self.publisher.resume(&self.guild, settled);
+        // Also what the image before did not come to write down.
+        self.chronicle.note(&self.guild, self.guild.keys());
         self.follow_up();
     }
 
@@ -138,7 +140,7 @@ impl Turn {
             Err(error) => {
                 tracing::warn!(member = manifest.name, "its process cannot be watched and is ended: {error}");
                 if let Some(pidfd) = identity.and_then(|identity| identity.open()) {
-                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                    let _ = fault::around("kill what is left", || pidfd_send_signal(&pidfd, Signal::KILL));
                 }
                 false
             }
@@ -243,9 +245,7 @@ impl Turn {
             self.chronicle.note(&self.guild, transitions.iter().map(|transition| &transition.key));
         }
         self.publisher.publish(&self.guild, transitions);
-        for answer in self.answers.drain(..) {
-            answer();
-        }
+        self.chronicle.answer(&mut self.answers);
     }
 
     fn send(&self, instance: Instance, errand: Errand) {

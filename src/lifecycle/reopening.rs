@@ -19,6 +19,8 @@ pub struct Survivor {
     pub port: Port,
     pub pid: Pid,
     pub launched: Moment,
+    /// Since when that hall was ending it.
+    pub ending: Option<Moment>,
     /// What it was launched from; a stand-in where that is not what stands in the directory now.
     pub manifest: Arc<Manifest>,
 }
@@ -167,7 +169,7 @@ impl Guild {
     /// A process without the manifest that it was launched from, or on a port that is not ours to
     /// give, is ended; any other has to shake hands again.
     fn adopt(&mut self, survivor: Survivor, found: &Found, memory: Option<Memory>) {
-        let Survivor { key, instance, port, pid, launched, manifest } = survivor;
+        let Survivor { key, instance, port, pid, launched, ending, manifest } = survivor;
         let (now, paper) = (self.now, found.papers.get(&key));
         let of_pool = self.ports.hold(port);
         let memory = memory.filter(|memory| memory.digest == manifest.digest);
@@ -175,7 +177,7 @@ impl Guild {
         let end = match paper {
             None | Some(Err(_)) => Some(Then::Leave),
             Some(Ok(_)) if was_asked => Some(Then::Rest),
-            Some(Ok(paper)) if *paper != manifest || !of_pool => Some(Then::Relaunch),
+            Some(Ok(paper)) if *paper != manifest || !of_pool || ending.is_some() => Some(Then::Relaunch),
             Some(Ok(_)) => None,
         };
         let launch = Launch {

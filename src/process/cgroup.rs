@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::fault;
 use crate::model::{Instance, Pid};
 
 /// Of the directories in which halls make cgroups.
@@ -35,7 +36,7 @@ impl Cgroups {
     /// A directory below the hall's own cgroup, named after the run directory, so that the next hall
     /// finds it again. `None` where no cgroup can be made (not delegated, read-only, v1 alone).
     pub fn new(run_dir_name: &str) -> Option<Self> {
-        let own = own_cgroup()?;
+        let own = own_cgroup().filter(|_| !fault::is_off("cgroups"))?;
         let root = own.join(format!("{PREFIX}{run_dir_name}"));
         let (root, claimed) = match claim(&root) {
             // A hall whose run directory was deleted under it, and this one has got the same inode.
@@ -49,7 +50,7 @@ impl Cgroups {
         let Claim::Ours(lock) = claimed else { return None };
         // Made is not yet usable: `cgroup.kill` is there since Linux 5.14, and must be ours to write.
         if rustix::fs::access(root.join("cgroup.kill"), rustix::fs::Access::WRITE_OK).is_err() {
-            let _ = fs::remove_dir(&root);
+            let _ = fault::attempt("remove the directory of cgroups", || fs::remove_dir(&root));
             return None;
         }
         collect_garbage(&own, &root);
@@ -72,7 +73,7 @@ impl Cgroups {
 
     pub(super) fn make(&self, name: &str) -> io::Result<Cgroup> {
         let path = self.root.join(name);
-        fs::create_dir(&path)?;
+        fault::attempt("make a cgroup", || fs::create_dir(&path))?;
         Ok(Cgroup { path })
     }
 
@@ -145,7 +146,7 @@ impl Cgroup {
     }
 
     pub(super) fn kill(&self) {
-        let _ = fs::write(self.path.join("cgroup.kill"), "1");
+        let _ = fault::attempt("kill a cgroup", || fs::write(self.path.join("cgroup.kill"), "1"));
     }
 
     /// False while something is in it.
@@ -166,12 +167,13 @@ enum Claim {
 fn claim(root: &Path) -> Claim {
     // Another hall may collect it as garbage before it is locked: then once more.
     for _ in 0..3 {
-        match fs::create_dir(root) {
+        match fault::attempt("make the directory of cgroups", || fs::create_dir(root)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Claim::CannotBeMade,
             _ => {}
         }
         let Ok(dir) = File::open(root) else { continue };
-        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let lock = || flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
+        if fault::attempt("lock the directory of cgroups", lock).is_err() {
             return Claim::AnotherHalls;
         }
         let same = |here: fs::Metadata| dir.metadata().is_ok_and(|locked| locked.ino() == here.ino());
@@ -194,12 +196,13 @@ fn collect_garbage(own: &Path, except: &Path) {
 }
 
 fn remove_tree(path: &Path) -> bool {
-    match fs::remove_dir(path) {
+    let remove = || fault::attempt("remove a cgroup", || fs::remove_dir(path));
+    match remove() {
         Ok(()) => true,
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
         Err(_) => {
             let below = subgroups(path);
-            !below.is_empty() && below.iter().all(|group| remove_tree(group)) && fs::remove_dir(path).is_ok()
+            !below.is_empty() && below.iter().all(|group| remove_tree(group)) && remove().is_ok()
         }
     }
 }

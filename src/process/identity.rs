@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
+use super::fault;
 use crate::model::Pid;
 
 /// What makes a process itself, beyond its number. In a PID file.
@@ -72,6 +73,9 @@ fn handle(pidfd: &OwnedFd) -> Option<String> {
         bytes: libc::c_uint,
         kind: libc::c_int,
         data: [u8; 128],
+    }
+    if fault::is_off("pidfs") {
+        return None;
     }
     let mut handle = FileHandle { bytes: 128, kind: 0, data: [0; 128] };
     let mut mount = 0_i32;

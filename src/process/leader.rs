@@ -4,13 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::process::{
-    PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, pidfd_open, pidfd_send_signal, waitid,
-};
+use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
+use super::fault;
 use super::spawn::Spawned;
 use crate::model::{Exit, Pid};
 
@@ -43,7 +42,8 @@ impl Leader {
         let pidfd = watch(pidfd).inspect_err(|_| {
             // Our child and unreaped: the number is still its own.
             if let Some(pid) = rustix::process::Pid::from_raw(pid.0) {
-                let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+                let kill = || rustix::process::kill_process_group(pid, Signal::KILL);
+                let _ = fault::around("kill a process that cannot be watched", kill);
                 let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
             }
         })?;
@@ -101,7 +101,8 @@ impl Leader {
     }
 
     fn reap_child(&self) -> Exit {
-        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let status = fault::around("reap", || waitid(WaitId::PidFd(self.pidfd.as_fd()), options));
         match status {
             Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
                 (Some(code), _) => Exit::Code(code),
@@ -119,11 +120,14 @@ impl Leader {
             // An older kernel. A child is unreaped (see `Leader`), so its number still names this
             // group and no other.
             match (self.kin, rustix::process::Pid::from_raw(self.pid.0)) {
-                (Kin::Child, Some(pid)) => drop(rustix::process::kill_process_group(pid, signal)),
+                (Kin::Child, Some(pid)) => {
+                    let send = || rustix::process::kill_process_group(pid, signal);
+                    let _ = fault::around("signal a group by its number", send);
+                }
                 (Kin::Adopted, Some(pid)) => self.signal_members(pid, signal),
                 (_, None) => {}
             }
-            let _ = pidfd_send_signal(fd, signal);
+            let _ = fault::around("signal a leader", || pidfd_send_signal(fd, signal));
         }
     }
 
@@ -135,14 +139,22 @@ impl Leader {
             .filter_map(|pid| {
                 let pid = rustix::process::Pid::from_raw(pid)?;
                 let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-                (getpgid(Some(pid)).ok()? == group).then_some(pidfd)
+                (group_of(Pid(pid.as_raw_pid())) == Some(Pid(group.as_raw_pid()))).then_some(pidfd)
             })
             .collect();
         let leader_lives = !is_reaped(self.pidfd.as_fd());
         for member in members.iter().filter(|_| leader_lives) {
-            let _ = pidfd_send_signal(member, signal);
+            let _ = fault::around("signal one of a group", || pidfd_send_signal(member, signal));
         }
     }
+}
+
+/// The process group of a process. Not rustix's: that of a thread of the kernel, or of a process of
+/// another PID namespace, is 0, which no number of rustix can be.
+pub(super) fn group_of(pid: Pid) -> Option<Pid> {
+    // SAFETY: no memory is passed.
+    let group = unsafe { libc::getpgid(pid.0) };
+    (group > 0).then_some(Pid(group))
 }
 
 fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
@@ -166,7 +178,7 @@ fn exit_of_reaped(pidfd: BorrowedFd) -> Option<Exit> {
     let mut info = Info { mask: INFO_EXIT, others: [0; 52], exit_code: 0 };
     // SAFETY: `info` is as large as the request number says (64 bytes), and ours.
     let result = unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) };
-    if result != 0 {
+    if result != 0 || fault::is_off("pidfd-info") {
         return Some(Exit::Unknown);
     }
     if info.mask & INFO_EXIT == 0 {
@@ -187,7 +199,11 @@ fn is_reaped(pidfd: BorrowedFd) -> bool {
 
 /// False where the kernel does not know the flag.
 fn signal_through(pidfd: BorrowedFd, signal: Signal, flags: libc::c_uint) -> bool {
-    !send(pidfd, signal.as_raw(), flags).is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
+    if fault::is_off("group-signal") {
+        return false;
+    }
+    let sent = fault::around("signal a group", || send(pidfd, signal.as_raw(), flags));
+    !sent.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
 /// Signal 0 only asks whether there is anyone to be signalled.

@@ -29,7 +29,7 @@ const MOST_CHANGES: usize = 65_536;
 /// What was in it becomes the one predecessor, `.log.1`.
 pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY)?;
+    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY | WatchFlags::DELETE_SELF)?;
     // SAFETY: an `OwnedFd` is the same open descriptor for as long as it exists.
     let watch = unsafe { AsyncFd::register_with_interest(watch, Interest::READABLE) }?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -53,6 +53,9 @@ pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
                 let mut ready = ready?;
                 let changed = changed_files(watch.get_ref()).unwrap_or_else(|| all_logs(&shears.dir));
                 ready.clear_ready();
+                if !shears.dir.exists() {
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "it is gone"));
+                }
                 shears.look(&changed);
                 next_look = Instant::now() + PAUSE;
             }

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::fault;
 use super::log_text::LogText;
 
 /// As many lines of a failed launch are kept for the roster, each as long as this; characters.
@@ -27,9 +28,17 @@ impl LogFile {
     /// Opened for appending: several writers never overwrite each other, and it may be cut to
     /// nothing while they write.
     pub fn open(path: PathBuf) -> io::Result<(Self, File)> {
-        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600);
+        let opened = fault::attempt("open a log", || options.open(&path));
         let file = opened.map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot open the log {}: {error}", path.display()))
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "; the run directory is gone: stop the hall and start the hall again"
+                }
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("cannot open the log {}: {error}{hint}", path.display()))
         })?;
         let text = LogText::of(&path);
         let start = text.end();

@@ -10,6 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, fsetxattr, getxattr};
 
+use super::fault;
+
 /// A log is cut when it is larger than this; bytes.
 const CAP: u64 = 10 * 1024 * 1024;
 /// Room in the predecessor for what is written while it is copied; bytes.
@@ -158,7 +160,7 @@ impl LogText {
         let copied = self.copy(&mut log, from);
         let mut seam = self.seam();
         let kept = copied.and_then(|(copy, length)| {
-            fs::rename(self.next(), self.old())?;
+            fault::attempt("rename the copy of a log", || fs::rename(self.next(), self.old()))?;
             Ok((copy, from + length))
         });
         let (mut end, block) = (log.metadata()?.len(), meta.blksize().max(1));
@@ -166,13 +168,14 @@ impl LogText {
             Ok((mut copy, mut copied)) => {
                 let whole = copied.min(end.saturating_sub(1)) / block * block;
                 let little = end.saturating_sub(copied) <= LITTLE;
-                let taken = little && fallocate(&log, FallocateFlags::COLLAPSE_RANGE, 0, whole).is_ok();
+                let collapse = || fallocate(&log, FallocateFlags::COLLAPSE_RANGE, 0, whole);
+                let taken = little && fault::around("cut a log", collapse).is_ok();
                 if !taken {
                     if end.saturating_sub(copied) > CAP - (copied - from) {
                         // It was outrun: the last of it counts, which may be a member's last words.
                         from = end - MEANWHILE;
                         copied = from;
-                        copy.set_len(0)?;
+                        fault::attempt("write the copy of a log", || copy.set_len(0))?;
                         copy.rewind()?;
                         log.seek(SeekFrom::Start(from))?;
                     }
@@ -183,14 +186,14 @@ impl LogText {
                 }
                 seam.old_end = seam.begin + copied;
                 if !taken {
-                    log.set_len(0)?;
+                    fault::attempt("cut a log", || log.set_len(0))?;
                 }
                 (None, if taken { whole } else { end.max(copied) })
             }
             Err(error) => {
                 // A disk that has no room for the copy gets its room back all the same.
-                log.set_len(0)?;
-                let _ = fs::remove_file(self.next());
+                fault::attempt("cut a log", || log.set_len(0))?;
+                let _ = fault::around("remove the copy of a log", || fs::remove_file(self.next()));
                 (Some(error), end)
             }
         };
@@ -203,8 +206,9 @@ impl LogText {
     fn copy(&self, log: &mut File, from: u64) -> io::Result<(File, u64)> {
         log.seek(SeekFrom::Start(from))?;
         let mut options = OpenOptions::new();
-        let mut copy = options.write(true).create(true).truncate(true).mode(0o600).open(self.next())?;
-        let length = io::copy(&mut log.take(CAP), &mut copy)?;
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut copy = fault::attempt("make the copy of a log", || options.open(self.next()))?;
+        let length = fault::attempt("write the copy of a log", || io::copy(&mut log.take(CAP), &mut copy))?;
         Ok((copy, length))
     }
 
@@ -247,7 +251,8 @@ impl Seam {
     fn save(&self, log: &File) {
         // It is for a follower that outlives this hall; the log is as good without it.
         let value = format!("{} {}", self.old_end, self.begin);
-        let _ = fsetxattr(log, POSITIONS, value.as_bytes(), XattrFlags::empty());
+        let set = || fsetxattr(log, POSITIONS, value.as_bytes(), XattrFlags::empty());
+        let _ = fault::around("note where a log was cut", set);
     }
 }
 

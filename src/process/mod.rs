@@ -4,6 +4,7 @@
 mod cgroup;
 mod command;
 mod dial;
+pub mod fault;
 mod identity;
 mod leader;
 mod listener;

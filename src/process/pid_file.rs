@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Identity;
+use super::{Identity, fault};
 use crate::model::{Digest, Instance, MemberKey, Moment, Port};
 
 /// One launch.
@@ -31,6 +31,9 @@ pub struct PidFile {
     pub log_start: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
+    /// Since when it is being ended: an exit after that is not of its own accord.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<Moment>,
 }
 
 /// The directory `.mcp-servers`.
@@ -55,11 +58,12 @@ impl Draft {
         let text = serde_json::to_vec(file)?;
         let write = || {
             if text.len() <= PAGE {
-                self.file.write_all_at(&text, 0)?;
-                return self.file.set_len(text.len() as u64);
+                fault::attempt("write a complete PID file", || self.file.write_all_at(&text, 0))?;
+                return fault::attempt("cut a PID file", || self.file.set_len(text.len() as u64));
             }
             let next = self.path.with_extension("json.new");
-            fs::write(&next, &text).and_then(|()| fs::rename(&next, &self.path))
+            fault::attempt("write a large PID file", || fs::write(&next, &text))?;
+            fault::attempt("rename a large PID file", || fs::rename(&next, &self.path))
         };
         write().map_err(|error: io::Error| cannot_write(&self.path, &error))
     }
@@ -82,26 +86,35 @@ impl PidFiles {
         let path = self.path(&file.member);
         let text = serde_json::to_vec(file)?;
         let open = || {
-            let opened = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                // A link or a FIFO of this name is none of ours.
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-                .open(&path)?;
-            opened.write_all_at(&text, 0)?;
+            let mut options = OpenOptions::new();
+            // A link or a FIFO of this name is none of ours.
+            options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+            options.write(true).create(true).truncate(true);
+            let opened = fault::attempt("make a PID file", || options.open(&path))?;
+            fault::attempt("write a PID file", || opened.write_all_at(&text, 0))?;
             Ok(opened)
         };
         let file = open().map_err(|error: io::Error| cannot_write(&path, &error))?;
         Ok(Draft { file, path })
     }
 
+    /// Puts on paper that a launch is being ended; to be called before it hears of it.
+    pub fn note_ending(&self, file: &PidFile) {
+        let path = self.path(&file.member);
+        let file = PidFile { ending: Some(Moment::now()), ..file.clone() };
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let noted = options.open(&path).and_then(|opened| Draft { file: opened, path }.complete(&file));
+        if let Err(error) = noted {
+            tracing::debug!(member = %file.member, "that it is being ended is not on paper: {error}");
+        }
+    }
+
     /// Removes the file if it is still about this launch.
     pub fn remove(&self, key: &MemberKey, instance: Instance) {
         let path = self.path(key);
         if read(&path).is_some_and(|file| file.instance == instance) {
-            let _ = fs::remove_file(path);
+            let _ = fault::attempt("remove a PID file", || fs::remove_file(path));
         }
     }
 
@@ -132,8 +145,8 @@ fn read(path: &Path) -> Option<PidFile> {
 
 fn discard(path: &Path) {
     let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir(path),
-        _ => fs::remove_file(path),
+        Ok(found) if found.is_dir() => fault::attempt("remove no PID file", || fs::remove_dir(path)),
+        _ => fault::attempt("remove no PID file", || fs::remove_file(path)),
     };
     match removed {
         Ok(()) => tracing::warn!("removed {}: it is no PID file of a hall", path.display()),

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
 
+use super::fault;
 use crate::model::Pid;
 
 /// A program ready to be executed: everything is resolved, nothing is looked up any more.
@@ -116,7 +117,8 @@ pub(super) fn spawn(spawn: &Spawn) -> Result<Spawned, (Step, io::Error)> {
 
     // No handler of the hall may run in the child, which shares its memory.
     let old_mask = block_all_signals();
-    let born = born(spawn.cgroup, &mut cradle, &mut stack);
+    // Not in the child, which shares this memory.
+    let born = fault::around("clone", || born(spawn.cgroup, &mut cradle, &mut stack));
     restore_signals(&old_mask);
 
     let spawned = born.map_err(fork_failed)?;
@@ -136,6 +138,7 @@ pub(super) fn spawn(spawn: &Spawn) -> Result<Spawned, (Step, io::Error)> {
 /// Into the cgroup at birth where the kernel can; else by hand; else without.
 fn born(cgroup: Option<BorrowedFd>, cradle: &mut Cradle, stack: &mut [u128]) -> io::Result<Spawned> {
     let Some(cgroup) = cgroup else { return by_clone(cradle, stack) };
+    let by_clone3 = if fault::is_off("clone3") { no_clone3 } else { by_clone3 };
     match by_clone3(cgroup, cradle, stack) {
         Ok(spawned) => Ok(Spawned { in_cgroup: true, ..spawned }),
         // Kernels before 5.7, and containers whose seccomp filter does not know clone3.
@@ -205,7 +208,9 @@ fn by_clone3(cgroup: BorrowedFd, cradle: &mut Cradle, stack: &mut [u128]) -> io:
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn by_clone3(_: BorrowedFd, _: &mut Cradle, _: &mut [u128]) -> io::Result<Spawned> {
+use no_clone3 as by_clone3;
+
+fn no_clone3(_: BorrowedFd, _: &mut Cradle, _: &mut [u128]) -> io::Result<Spawned> {
     Err(io::Error::from_raw_os_error(libc::ENOSYS))
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
 use super::INSTANCE_VARIABLE;
+use super::fault;
 use super::tree::children;
 use crate::model::{Instance, Pid};
 
@@ -41,7 +42,7 @@ pub fn sweep(instances: &HashSet<Instance>, kill: bool) -> HashSet<Instance> {
     let mut found = HashSet::new();
     for (instance, pidfd) in processes_of(instances) {
         if kill {
-            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            let _ = fault::around("kill by instance", || pidfd_send_signal(&pidfd, Signal::KILL));
         }
         found.insert(instance);
     }
@@ -116,11 +117,12 @@ pub fn reap_orphans(kill: bool) -> Option<usize> {
             continue;
         };
         // It is our child and unreaped: the number cannot mean another process.
-        let reaped = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let reaped = fault::around("reap an orphan", || waitid(WaitId::Pid(pid), options));
         if matches!(reaped, Ok(None)) && !elders.contains(&child) {
             alive += 1;
             if kill && let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
-                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                let _ = fault::around("kill an orphan", || pidfd_send_signal(&pidfd, Signal::KILL));
             }
         }
     }

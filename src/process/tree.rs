@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::cgroup::{Cgroup, Cgroups};
-use super::leader::Leader;
+use super::fault;
+use super::leader::{Leader, group_of};
 use crate::model::{Instance, Pid};
 
 /// The processes of a launch: its cgroup where there is one; else its process group, and whatever
@@ -93,10 +94,8 @@ impl Tree {
             pids.into_iter().filter_map(|pid| Some((pid, open(pid)?))).collect();
         let still: HashSet<Pid> = cgroup.pids().into_iter().collect();
         for (pid, pidfd) in pinned.iter().filter(|(pid, _)| still.contains(pid)) {
-            let group = rustix::process::Pid::from_raw(pid.0)
-                .and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
-            if group.is_some_and(|group| group.as_raw_nonzero().get() != leader.0) {
-                let _ = pidfd_send_signal(pidfd, signal);
+            if group_of(*pid).is_some_and(|group| group != leader) {
+                let _ = fault::around("signal outside a group", || pidfd_send_signal(pidfd, signal));
             }
         }
     }

@@ -62,7 +62,7 @@ fn answer(connection: &mut BufReader<UnixStream>) -> Option<Value> {
         connection.read_line(&mut line).ok().filter(|&read| read > 0)?;
         match line.trim().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.parse().unwrap()
+                length = value.parse().unwrap();
             }
             None if line.trim().is_empty() => break,
             _ => {}

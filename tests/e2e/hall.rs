@@ -104,7 +104,19 @@ impl House {
     }
 
     /// The hall as the last part of some other command (`setpriv …`).
-    pub fn start_command(&self, mut command: Command, flags: &[&str]) -> Hall {
+    pub fn start_command(&self, command: Command, flags: &[&str]) -> Hall {
+        let mut hall = self.spawn(command, flags);
+        eventually("the hall answers on its socket", || {
+            if let Some(status) = hall.child.try_wait().unwrap() {
+                panic!("the hall ended with {status}:\n{}", hall.log());
+            }
+            UnixStream::connect(&hall.socket).ok()
+        });
+        hall
+    }
+
+    /// The same, but nothing is waited for.
+    pub fn spawn(&self, mut command: Command, flags: &[&str]) -> Hall {
         let log = self.dir.path().join("hall.log");
         let output = fs::File::options().append(true).create(true).open(&log).unwrap();
         let child = command
@@ -121,14 +133,7 @@ impl House {
             .stderr(output)
             .spawn()
             .unwrap();
-        let mut hall = Hall { child, socket: self.run_dir().join("guild-hall.sock"), log };
-        eventually("the hall answers on its socket", || {
-            if let Some(status) = hall.child.try_wait().unwrap() {
-                panic!("the hall ended with {status}:\n{}", hall.log());
-            }
-            UnixStream::connect(&hall.socket).ok()
-        });
-        hall
+        Hall { child, socket: self.run_dir().join("guild-hall.sock"), log }
     }
 
     /// Runs a verb of the binary against this house.
@@ -206,19 +211,40 @@ impl Hall {
 
     /// One request on a connection of its own; the body as JSON, or as a string where it is none.
     pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let mut stream = self.connect();
+        self.try_http(method, path, body)
+            .unwrap_or_else(|| panic!("no HTTP answer to {path}:\n{}", self.log()))
+    }
+
+    /// The same, of a hall that may be gone before it has answered.
+    pub fn try_http(&self, method: &str, path: &str, body: &str) -> Option<(u16, Value)> {
+        let mut stream = UnixStream::connect(&self.socket).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: hall\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
         );
-        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(request.as_bytes()).ok()?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
+        stream.read_to_end(&mut answer).ok()?;
         let answer = String::from_utf8_lossy(&answer);
-        let (head, body) =
-            answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP answer to {path}: {answer:?}"));
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.into())))
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        Some((status, serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.into()))))
+    }
+
+    /// For a hall in a mount namespace of its own.
+    pub fn look_through_its_mounts(&mut self) {
+        self.socket = PathBuf::from(format!("/proc/{}/root{}", self.pid(), self.socket.display()));
+    }
+
+    /// `None` where the queue of the socket is full and stays so.
+    pub fn connect_if_it_can(&self) -> Option<UnixStream> {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let address = SocketAddrUnix::new(&self.socket).unwrap();
+        connect(&socket, &address).ok()?;
+        Some(socket.into())
     }
 
     pub fn connect(&self) -> UnixStream {

@@ -14,6 +14,7 @@ mod discovery;
 mod endurance;
 mod hall;
 mod handover;
+mod hardships;
 mod health;
 mod lifecycle;
 mod logs;

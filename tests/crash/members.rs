@@ -21,7 +21,9 @@ pub fn script(house: &House, name: &str, script: &str, fields: &Value) {
 
 /// With a child in its group, and one in a session of its own.
 pub fn family(house: &House, name: &str) {
-    script(house, name, "sleep 90 & setsid sleep 91 & exec \"$0\" example-member --port $PORT", &json!({}));
+    let family = "sleep 90 & setsid sleep 91 & exec \"$0\" example-member --port $PORT";
+    // Without cgroups the second hears nothing but SIGKILL.
+    script(house, name, family, &json!({"stopTimeoutMs": 100}));
 }
 
 /// It does not hear SIGTERM.

@@ -279,7 +279,8 @@ impl Soak<'_> {
         for entry in &own {
             let name = entry["name"].as_str().unwrap();
             if !is_steady(entry) {
-                self.hall().post(&format!("/v1/members/{}/start?wait=false", name.replace('/', "%2F")), &json!({}));
+                self.hall()
+                    .post(&format!("/v1/members/{}/start?wait=false", name.replace('/', "%2F")), &json!({}));
             }
             self.hall().until(name, "connected");
         }

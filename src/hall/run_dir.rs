@@ -1,10 +1,11 @@
 //! The run directory: the only place on disk that the hall writes to.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -27,6 +28,18 @@ pub enum RunDirError {
     Unusable { path: PathBuf, source: io::Error },
 }
 
+/// A hall that was killed in the middle of a launch lives on in the child that has yet to execute its
+/// program: its lock is waited for, but not for long.
+const LONGEST_WAKE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// A process with this number runs; a zombie does not.
+fn is_alive(pid: &str) -> bool {
+    let Ok(pid) = pid.parse::<u32>() else { return false };
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
 impl RunDir {
     /// Makes the directory where it is missing, and takes its lock.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
@@ -42,14 +55,21 @@ impl RunDir {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut lock =
             fault::attempt("open the lock", || options.open(path.join("lock"))).map_err(unusable)?;
-        if let Err(error) = fault::around("lock", || flock(&lock, FlockOperation::NonBlockingLockExclusive)) {
+        let end = Instant::now() + LONGEST_WAKE;
+        while let Err(error) =
+            fault::around("lock", || flock(&lock, FlockOperation::NonBlockingLockExclusive))
+        {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(unusable(error.into()));
             }
-            let mut pid = String::new();
-            let _ = lock.read_to_string(&mut pid);
-            let pid = if pid.trim().is_empty() { "of unknown number".into() } else { pid.trim().into() };
-            return Err(RunDirError::Taken { path, pid });
+            let mut holder = String::new();
+            let _ = lock.rewind().and_then(|()| lock.read_to_string(&mut holder));
+            let holder = holder.trim();
+            if is_alive(holder) || Instant::now() >= end {
+                let pid = if holder.is_empty() { "of unknown number".into() } else { holder.into() };
+                return Err(RunDirError::Taken { path, pid });
+            }
+            std::thread::sleep(LOOK_AGAIN);
         }
         fault::attempt("cut the lock", || lock.set_len(0)).map_err(unusable)?;
         fault::attempt("write the lock", || writeln!(lock, "{}", std::process::id())).map_err(unusable)?;

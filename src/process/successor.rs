@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Signal, kill_process_group};
 
+use super::fault;
 use super::spawn::{lower_file_limit, raise_file_limit};
 use super::sweep::registry;
 use crate::model::Pid;
@@ -65,7 +67,11 @@ fn judge(child: &mut Child) -> Result<(), String> {
             Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
             _ => {
-                let _ = child.kill();
+                // Unreaped, so its number still names its group and no other.
+                if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+                    let kill = || kill_process_group(group, Signal::KILL);
+                    let _ = fault::around("kill a program on trial", kill);
+                }
                 let _ = child.wait();
                 return Err(format!(
                     "did not say within {} s whether it can take over",

@@ -396,3 +396,34 @@ fn a_cgroup_without_a_pid_file_is_emptied() {
     until_dead("what the first hall had started", &[left, vec![pid(&before)]].concat());
     assert!(Path::new(&house.run_dir()).exists());
 }
+
+#[test]
+fn a_lock_that_outlives_its_hall_is_waited_for() {
+    let house = House::new();
+    house.rogue("m", &[]);
+    fs::create_dir_all(house.run_dir()).unwrap();
+    let path = house.run_dir().join("lock");
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    fs::write(&path, format!("{}\n", dead.id())).unwrap();
+    // As a child of that hall holds it which has yet to execute its program.
+    let held = fs::File::open(&path).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| house.start());
+        eventually("a hall is at the lock", || {
+            let mut processes = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+                let is_other = entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| name.parse::<u32>().is_ok_and(|pid| pid != std::process::id()));
+                let descriptors = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+                is_other
+                    && descriptors.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path))
+            });
+            processes.next().map(drop)
+        });
+        drop(held);
+        connected(&starting.join().unwrap(), "m");
+    });
+}

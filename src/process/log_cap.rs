@@ -25,21 +25,20 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What was in it becomes the one predecessor, `.log.1`.
 pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY | WatchFlags::DELETE_SELF)?;
+    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY | WatchFlags::DELETE)?;
     // SAFETY: an `OwnedFd` is the same open descriptor for as long as it exists.
     let watch = unsafe { AsyncFd::register_with_interest(watch, Interest::READABLE) }?;
     loop {
         let mut ready = watch.readable().await?;
         let changed = changed_files(watch.get_ref());
         ready.clear_ready();
-        if !dir.exists() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "it is gone"));
-        }
-        let dir = dir.clone();
+        let logs = dir.clone();
         let cut = tokio::task::spawn_blocking(move || {
             for name in changed {
-                let path = dir.join(name);
-                if let Err(error) = cut(&path) {
+                let path = logs.join(name);
+                if let Err(error) = cut(&path)
+                    && error.kind() != io::ErrorKind::NotFound
+                {
                     tracing::warn!("cannot cut the log {} to its cap: {error}", path.display());
                 }
             }
@@ -47,6 +46,10 @@ pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
         // A panic there has been printed; the next change is looked at all the same.
         let _ = cut.await;
         tokio::time::sleep(PAUSE).await;
+        // The directory itself cannot be watched for its end: who writes to a log holds on to it.
+        if !dir.exists() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it is gone"));
+        }
     }
 }
 

@@ -62,6 +62,51 @@ fn only_process_is_unsafe() {
     }
 }
 
+/// What changes the world. Each stands in the statement of a `fault::` call, so that the crash tests end
+/// the hall before and after it.
+const STEPS: [&str; 18] = [
+    "fs::write(",
+    "fs::rename(",
+    "fs::remove_file(",
+    "fs::remove_dir(",
+    "fs::remove_dir_all(",
+    "fs::create_dir(",
+    "fs::set_permissions(",
+    "DirBuilder::new()",
+    "File::create(",
+    "options.open(",
+    ".set_len(",
+    ".write_all_at(",
+    "io::copy(",
+    "flock(&",
+    "UnixListener::bind(",
+    "pidfd_send_signal(&",
+    "pidfd_send_signal(fd",
+    "kill_process_group(",
+];
+
+#[test]
+fn no_step_that_changes_the_world_is_hidden_from_the_crash_tests() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut hidden = Vec::new();
+    for room in ["process", "hall", "control"] {
+        for file in files(&src.join(room)).into_iter().filter(|file| !file.ends_with("process/fault.rs")) {
+            let text = fs::read_to_string(&file).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            for (at, step) in STEPS.iter().flat_map(|step| code.match_indices(step)) {
+                let number = code[..at].lines().count();
+                // The closure may have been named one statement before.
+                let nearby: Vec<&str> = code.lines().skip(number.saturating_sub(4)).take(8).collect();
+                if !nearby.iter().any(|line| line.contains("fault::")) {
+                    let place = file.strip_prefix(&src).unwrap().display();
+                    hidden.push(format!("src/{place}:{number}: take {step} through crate::process::fault"));
+                }
+            }
+        }
+    }
+    assert!(hidden.is_empty(), "{}", hidden.join("\n"));
+}
+
 fn floor(room: &str) -> Option<u8> {
     FLOORS.iter().find(|(name, _)| *name == room).map(|(_, floor)| *floor)
 }

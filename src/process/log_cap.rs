@@ -20,6 +20,8 @@ use super::log_text::{Cut, LogText};
 
 /// Changes are looked at this often, at the most: at 1 GB/s a log grows by half of its cap meanwhile.
 const PAUSE: Duration = Duration::from_millis(5);
+/// So long after a change the directory is looked for: its files go first.
+const GONE: Duration = Duration::from_millis(200);
 /// Logs that are cut at a time. Further ones take turns, so that no flood keeps another from its turn.
 const CUTS_AT_ONCE: usize = 4;
 /// Changes that are taken from the kernel at one look.
@@ -29,7 +31,7 @@ const MOST_CHANGES: usize = 65_536;
 /// What was in it becomes the one predecessor, `.log.1`.
 pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY | WatchFlags::DELETE_SELF)?;
+    inotify::add_watch(&watch, &dir, WatchFlags::MODIFY | WatchFlags::DELETE)?;
     // SAFETY: an `OwnedFd` is the same open descriptor for as long as it exists.
     let watch = unsafe { AsyncFd::register_with_interest(watch, Interest::READABLE) }?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -43,6 +45,7 @@ pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
     // What a hall before this one has left over its cap may never be written to again.
     shears.look(&all_logs(&shears.dir));
     let mut next_look = Instant::now();
+    let mut is_there = None;
     loop {
         let changed = async {
             sleep_until(next_look).await;
@@ -53,11 +56,16 @@ pub async fn cap_logs(dir: PathBuf) -> io::Result<()> {
                 let mut ready = ready?;
                 let changed = changed_files(watch.get_ref()).unwrap_or_else(|| all_logs(&shears.dir));
                 ready.clear_ready();
+                shears.look(&changed);
+                next_look = Instant::now() + PAUSE;
+                is_there.get_or_insert(Instant::now() + GONE);
+            }
+            // The directory itself cannot be watched for its end: who writes to a log holds on to it.
+            () = sleep_until(is_there.unwrap_or(next_look)), if is_there.is_some() => {
+                is_there = None;
                 if !shears.dir.exists() {
                     return Err(io::Error::new(io::ErrorKind::NotFound, "it is gone"));
                 }
-                shears.look(&changed);
-                next_look = Instant::now() + PAUSE;
             }
             Some(done) = shears.cutting.join_next(), if !shears.cutting.is_empty() => {
                 if let Ok((name, cut)) = done {

@@ -104,7 +104,8 @@ impl PidFiles {
         let file = PidFile { ending: Some(Moment::now()), ..file.clone() };
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let noted = options.open(&path).and_then(|opened| Draft { file: opened, path }.complete(&file));
+        let opened = fault::attempt("open a PID file", || options.open(&path));
+        let noted = opened.and_then(|opened| Draft { file: opened, path }.complete(&file));
         if let Err(error) = noted {
             tracing::debug!(member = %file.member, "that it is being ended is not on paper: {error}");
         }

@@ -43,8 +43,10 @@ const ERRANDS: usize = 8;
 const PROBE: Duration = Duration::from_secs(4);
 /// How long the kernel may take to empty a killed cgroup before the death is told all the same.
 const BURIAL: Duration = Duration::from_millis(50);
-/// Looks for what a dead member left behind, where there are no cgroups.
-const MOST_SWEEPS: usize = 20;
+/// What a dead member left behind is looked for and killed so often, and for so long, where there are no cgroups.
+const SOONEST_SWEEP: Duration = Duration::from_millis(1);
+const LATEST_SWEEP: Duration = Duration::from_millis(20);
+const LONGEST_SWEEP: Duration = Duration::from_secs(2);
 /// How long a note on a stop may take before the stop comes without it.
 const LONGEST_NOTE: Duration = Duration::from_millis(200);
 /// An adopted member that was not reaped so soon is told to be dead before it is known how it died.
@@ -192,11 +194,18 @@ impl Keeper {
         let Self { key, instance, leader, tree, log, launcher, .. } = self;
         if tree.is_empty().is_none() {
             tree.kill(&leader);
-            // What forks while it is looked for is found by the next look.
-            for _ in 0..MOST_SWEEPS {
-                if !launcher.sweeper.sweep(instance, true).await {
-                    break;
+            // What forks while it is looked for is found by the next look, and what is killed may need
+            // a busy machine's time to die.
+            let (begun, mut pause, mut told) = (Instant::now(), SOONEST_SWEEP, false);
+            while launcher.sweeper.sweep(instance, true).await && begun.elapsed() < LONGEST_SWEEP {
+                if begun.elapsed() > BURIAL && !told {
+                    told = true;
+                    let died =
+                        Message::Told { key: key.clone(), instance, report: Report::Died, flight: None };
+                    let _ = launcher.inbox.send(died).await;
                 }
+                sleep(pause).await;
+                pause = (pause * 2).min(LATEST_SWEEP);
             }
         }
         let mut flight = launcher.flights.board().await;

@@ -181,7 +181,8 @@ impl LogText {
                     }
                     // To the very last moment; a disk without room keeps what it has.
                     let room = CAP - (copied - from);
-                    copied += io::copy(&mut (&log).take(room), &mut copy).unwrap_or_default();
+                    let more = || io::copy(&mut (&log).take(room), &mut copy);
+                    copied += fault::attempt("write the copy of a log", more).unwrap_or_default();
                     end = log.metadata()?.len();
                 }
                 seam.old_end = seam.begin + copied;

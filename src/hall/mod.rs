@@ -225,7 +225,7 @@ impl Hall {
         Ok((hall, running))
     }
 
-    /// True to the word, what [`Hall::resume`] would say to it, without doing it.
+    /// Whether [`Hall::resume`] could read this, without doing anything.
     pub fn try_resume(estate: &str) -> Result<(), String> {
         Estate::read(estate).map(drop)
     }

@@ -97,6 +97,10 @@ impl Dialer {
             Some(_) => {
                 let first = *first;
                 let owner = tokio::task::spawn_blocking(move || owner_of(first)).await.ok().flatten();
+                // A member that has just died is no stranger.
+                if owner.is_none() && !listeners(self.port)?.contains(&first) {
+                    return Err(io::ErrorKind::ConnectionRefused.into());
+                }
                 let owner = owner.unwrap_or_else(|| "of another user".into());
                 Err(io::Error::other(Stranger { port: self.port, owner }))
             }

@@ -1,9 +1,10 @@
 //! The run directory: the only place on disk that the hall writes to.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -26,6 +27,9 @@ pub enum RunDirError {
     Unusable { path: PathBuf, source: io::Error },
 }
 
+/// How long a program may take to be executed before its hall's lock is taken for somebody's.
+const UNBORN: Duration = Duration::from_secs(2);
+
 impl RunDir {
     /// Makes the directory where it is missing, and takes its lock.
     pub fn open(path: &Path) -> Result<Self, RunDirError> {
@@ -41,13 +45,11 @@ impl RunDir {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut lock =
             fault::attempt("open the lock", || options.open(path.join("lock"))).map_err(unusable)?;
-        if let Err(error) = fault::around("lock", || flock(&lock, FlockOperation::NonBlockingLockExclusive)) {
+        if let Err(error) = take(&lock) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return Err(unusable(error.into()));
             }
-            let mut pid = String::new();
-            let _ = lock.read_to_string(&mut pid);
-            let pid = if pid.trim().is_empty() { "of unknown number".into() } else { pid.trim().into() };
+            let pid = holder(&lock).map_or_else(|| "of unknown number".into(), |pid| pid.to_string());
             return Err(RunDirError::Taken { path, pid });
         }
         fault::attempt("cut the lock", || lock.set_len(0)).map_err(unusable)?;
@@ -87,4 +89,25 @@ impl RunDir {
     pub(super) fn id(&self) -> String {
         fs::metadata(&self.path).map(|meta| format!("{:x}-{:x}", meta.dev(), meta.ino())).unwrap_or_default()
     }
+}
+
+/// Takes the lock. A child that a killed hall was about to start holds on to it until it runs: where the
+/// holder on paper is dead, that is waited for.
+fn take(lock: &File) -> rustix::io::Result<()> {
+    let end = Instant::now() + UNBORN;
+    loop {
+        let taken = fault::around("lock", || flock(lock, FlockOperation::NonBlockingLockExclusive));
+        let is_dead = || holder(lock).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        if taken != Err(rustix::io::Errno::WOULDBLOCK) || Instant::now() >= end || !is_dead() {
+            return taken;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Who has taken the lock, as it stands in the file.
+fn holder(lock: &File) -> Option<u32> {
+    let mut text = [0; 16];
+    let read = lock.read_at(&mut text, 0).ok()?;
+    std::str::from_utf8(text.get(..read)?).ok()?.trim().parse().ok()
 }

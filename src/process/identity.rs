@@ -68,14 +68,14 @@ fn start_ticks(pid: Pid) -> io::Result<u64> {
 
 /// `None` on kernels without pidfs (before 6.9) or without its file handles (before 6.14).
 fn handle(pidfd: &OwnedFd) -> Option<String> {
-    if fault::is_off("pidfs") {
-        return None;
-    }
     #[repr(C)]
     struct FileHandle {
         bytes: libc::c_uint,
         kind: libc::c_int,
         data: [u8; 128],
+    }
+    if fault::is_off("pidfs") {
+        return None;
     }
     let mut handle = FileHandle { bytes: 128, kind: 0, data: [0; 128] };
     let mut mount = 0_i32;

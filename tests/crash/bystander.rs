@@ -40,7 +40,9 @@ impl Bystander {
             line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")).map(str::trim)
         });
         let pending: Vec<&str> = pending.collect();
-        !is_alive(self.pid()) || pending.len() != 2 || pending.iter().any(|set| set.trim_matches('0') != "")
+        !is_alive(self.pid())
+            || pending.len() != 2
+            || pending.iter().any(|set| !set.trim_matches('0').is_empty())
     }
 }
 

@@ -416,12 +416,13 @@ fn a_cut_of_a_log_can_be_cut_short_anywhere() {
         without: "",
     };
     scenario.prove();
+}
 
-    fn append(house: &House, bytes: &[u8]) {
-        let log = house.run_dir().join("logs/a.log");
-        fs::File::options().append(true).open(log).unwrap().write_all(bytes).unwrap();
-    }
-    fn log(house: &House) -> u64 {
-        house.run_dir().join("logs/a.log").metadata().unwrap().len()
-    }
+fn append(house: &House, bytes: &[u8]) {
+    let log = house.run_dir().join("logs/a.log");
+    fs::File::options().append(true).open(log).unwrap().write_all(bytes).unwrap();
+}
+
+fn log(house: &House) -> u64 {
+    house.run_dir().join("logs/a.log").metadata().unwrap().len()
 }

@@ -111,6 +111,7 @@ impl Keeper {
         // Whatever speaks to the member; aborted when this is dropped.
         let mut talks = JoinSet::new();
         let mut asked = asked == Asked::ToEnd;
+        let mut expected = asked;
         let mut reach_out = asked.then(|| Instant::now() + REACH_OUT);
         loop {
             let later = async {
@@ -130,13 +131,13 @@ impl Keeper {
                         talks.abort_all();
                         self.note_ending().await;
                         self.tree.terminate(&self.leader);
-                        asked = true;
+                        (asked, expected) = (true, true);
                         reach_out = Some(Instant::now() + REACH_OUT);
                     }
                     Some(Errand::Kill) => {
                         talks.abort_all();
                         self.tree.kill(&self.leader);
-                        asked = false;
+                        (asked, expected) = (false, true);
                     }
                     // The loop is gone, and with it the hall.
                     None => return,
@@ -154,7 +155,11 @@ impl Keeper {
         if asked {
             self.let_the_rest_finish(&mut errands).await;
         }
-        self.bury().await;
+        while let Ok((errand, _)) = errands.try_recv() {
+            expected |= matches!(errand, Errand::Terminate | Errand::Kill);
+        }
+        // How it died matters only where nobody asked for it.
+        self.bury(if expected { Duration::ZERO } else { LAZY_REAPER }).await;
     }
 
     /// Puts on paper that it is about to be asked: a hall that follows must not take its exit for one
@@ -190,24 +195,9 @@ impl Keeper {
     }
 
     /// Ends what the first process left behind, and tells how it died.
-    async fn bury(self) {
+    async fn bury(self, patience: Duration) {
+        self.sweep_up().await;
         let Self { key, instance, leader, tree, log, launcher, .. } = self;
-        if tree.is_empty().is_none() {
-            tree.kill(&leader);
-            // What forks while it is looked for is found by the next look, and what is killed may need
-            // a busy machine's time to die.
-            let (begun, mut pause, mut told) = (Instant::now(), SOONEST_SWEEP, false);
-            while launcher.sweeper.sweep(instance, true).await && begun.elapsed() < LONGEST_SWEEP {
-                if begun.elapsed() > BURIAL && !told {
-                    told = true;
-                    let died =
-                        Message::Told { key: key.clone(), instance, report: Report::Died, flight: None };
-                    let _ = launcher.inbox.send(died).await;
-                }
-                sleep(pause).await;
-                pause = (pause * 2).min(LATEST_SWEEP);
-            }
-        }
         let mut flight = launcher.flights.board().await;
         let turn = launcher.burials.acquire().await;
         let (pid_files, member) = (launcher.pid_files.clone(), key.clone());
@@ -222,26 +212,39 @@ impl Keeper {
         });
         let (exit, stderr_tail) = burial.await.unwrap_or((Ok(Exit::Unknown), Arc::default()));
         drop(turn);
+        let told =
+            |report, flight| Message::Told { key: key.clone(), instance, report, flight: Some(flight) };
         let exit = match exit {
             Ok(exit) => exit,
             Err(leader) => match timeout(PROMPT_REAPER, leader.reaped()).await {
                 Ok(exit) => exit,
                 Err(_) => {
-                    let died = Message::Told {
-                        key: key.clone(),
-                        instance,
-                        report: Report::Died,
-                        flight: Some(flight),
-                    };
-                    let _ = launcher.inbox.send(died).await;
-                    let exit = timeout(LAZY_REAPER, leader.reaped()).await.unwrap_or(Exit::Unknown);
+                    let _ = launcher.inbox.send(told(Report::Died, flight)).await;
+                    let exit = timeout(patience, leader.reaped()).await.unwrap_or(Exit::Unknown);
                     flight = launcher.flights.board().await;
                     exit
                 }
             },
         };
-        let report = Report::Ended { exit, stderr_tail };
-        let _ = launcher.inbox.send(Message::Told { key, instance, report, flight: Some(flight) }).await;
+        let _ = launcher.inbox.send(told(Report::Ended { exit, stderr_tail }, flight)).await;
+    }
+
+    /// Where there is no cgroup: finds and kills what the first process left behind. What forks while
+    /// it is looked for is found by the next look, and what is killed may need a busy machine's time to die.
+    async fn sweep_up(&self) {
+        if self.tree.is_empty().is_some() {
+            return;
+        }
+        self.tree.kill(&self.leader);
+        let (begun, mut pause, mut told) = (Instant::now(), SOONEST_SWEEP, false);
+        while self.launcher.sweeper.sweep(self.instance, true).await && begun.elapsed() < LONGEST_SWEEP {
+            if begun.elapsed() > BURIAL && !told {
+                told = true;
+                self.greeter().tell(Report::Died).await;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LATEST_SWEEP);
+        }
     }
 
     fn greeting(&self) -> impl Future<Output = ()> + use<> {

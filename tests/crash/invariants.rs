@@ -33,7 +33,7 @@ pub fn until_settled(hall: &Hall, house: &House, bystander: &Bystander) -> Entri
         if is_ready && !now.is_empty() && now.values().all(at_rest) {
             return now;
         }
-        assert!(Instant::now() < end, "it never settles: {now:#?}");
+        assert!(Instant::now() < end && is_alive(hall.pid()), "it never settles: {now:#?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -41,12 +41,14 @@ pub(super) type Errands = mpsc::Receiver<(Errand, Option<Flight>)>;
 const ERRANDS: usize = 8;
 /// A probe that takes longer has failed.
 const PROBE: Duration = Duration::from_secs(4);
-/// How long the kernel may take to empty a killed cgroup before the death is told all the same.
-const BURIAL: Duration = Duration::from_millis(50);
-/// What a dead member left behind is looked for and killed so often, and for so long, where there are no cgroups.
-const SOONEST_SWEEP: Duration = Duration::from_millis(1);
-const LATEST_SWEEP: Duration = Duration::from_millis(20);
-const LONGEST_SWEEP: Duration = Duration::from_secs(2);
+/// How long the kernel may take to empty a killed cgroup before it is looked at again.
+const BURIAL: Duration = Duration::from_millis(10);
+/// A dead member is told to be dead after this time, also if something of it is still there.
+const PROMPT_DEATH: Duration = Duration::from_millis(50);
+/// What it left behind is looked for and killed so often, and for so long.
+const SOONEST_LOOK: Duration = Duration::from_millis(1);
+const LATEST_LOOK: Duration = Duration::from_millis(20);
+const LONGEST_DYING: Duration = Duration::from_secs(5);
 /// How long a note on a stop may take before the stop comes without it.
 const LONGEST_NOTE: Duration = Duration::from_millis(200);
 /// An adopted member that was not reaped so soon is told to be dead before it is known how it died.
@@ -83,7 +85,7 @@ pub(super) struct Keeper {
     pub(super) key: MemberKey,
     pub(super) instance: Instance,
     pub(super) manifest: Arc<Manifest>,
-    pub(super) leader: Leader,
+    pub(super) leader: Arc<Leader>,
     pub(super) tree: Arc<Tree>,
     pub(super) log: LogFile,
     pub(super) file: Arc<PidFile>,
@@ -196,27 +198,26 @@ impl Keeper {
 
     /// Ends what the first process left behind, and tells how it died.
     async fn bury(self, patience: Duration) {
-        self.sweep_up().await;
-        let Self { key, instance, leader, tree, log, launcher, .. } = self;
+        self.clear_up().await;
+        let Self { key, instance, leader, log, launcher, .. } = self;
         let mut flight = launcher.flights.board().await;
         let turn = launcher.burials.acquire().await;
-        let (pid_files, member) = (launcher.pid_files.clone(), key.clone());
-        let burial = tokio::task::spawn_blocking(move || {
-            if !tree.clear(&leader, BURIAL) && tree.is_empty() == Some(false) {
-                tracing::warn!(%member, "something that it started does not die, not even by SIGKILL");
+        let burial = tokio::task::spawn_blocking({
+            let (pid_files, member, leader) = (launcher.pid_files.clone(), key.clone(), leader.clone());
+            move || {
+                let exit = leader.reap();
+                registry().remove(leader.pid());
+                pid_files.remove(&member, instance);
+                (exit, log.tail())
             }
-            let exit = leader.reap();
-            registry().remove(leader.pid());
-            pid_files.remove(&member, instance);
-            (exit.ok_or(leader), log.tail())
         });
-        let (exit, stderr_tail) = burial.await.unwrap_or((Ok(Exit::Unknown), Arc::default()));
+        let (exit, stderr_tail) = burial.await.unwrap_or((Some(Exit::Unknown), Arc::default()));
         drop(turn);
         let told =
             |report, flight| Message::Told { key: key.clone(), instance, report, flight: Some(flight) };
         let exit = match exit {
-            Ok(exit) => exit,
-            Err(leader) => match timeout(PROMPT_REAPER, leader.reaped()).await {
+            Some(exit) => exit,
+            None => match timeout(PROMPT_REAPER, leader.reaped()).await {
                 Ok(exit) => exit,
                 Err(_) => {
                     let _ = launcher.inbox.send(told(Report::Died, flight)).await;
@@ -229,22 +230,34 @@ impl Keeper {
         let _ = launcher.inbox.send(told(Report::Ended { exit, stderr_tail }, flight)).await;
     }
 
-    /// Where there is no cgroup: finds and kills what the first process left behind. What forks while
-    /// it is looked for is found by the next look, and what is killed may need a busy machine's time to die.
-    async fn sweep_up(&self) {
-        if self.tree.is_empty().is_some() {
-            return;
+    /// Kills what the first process left behind, until nothing of it lives. What forks while it is looked for
+    /// is found by the next look, and what is killed may need a busy machine's time to die.
+    async fn clear_up(&self) {
+        if self.tree.is_empty().is_none() {
+            self.tree.kill(&self.leader);
         }
-        self.tree.kill(&self.leader);
-        let (begun, mut pause, mut told) = (Instant::now(), SOONEST_SWEEP, false);
-        while self.launcher.sweeper.sweep(self.instance, true).await && begun.elapsed() < LONGEST_SWEEP {
-            if begun.elapsed() > BURIAL && !told {
+        let (begun, mut pause, mut told) = (Instant::now(), SOONEST_LOOK, false);
+        while !self.is_cleared().await {
+            if begun.elapsed() >= LONGEST_DYING {
+                tracing::warn!(member = %self.key, "something that it started does not die, not even by SIGKILL");
+                return;
+            }
+            if begun.elapsed() >= PROMPT_DEATH && !told {
                 told = true;
                 self.greeter().tell(Report::Died).await;
             }
             sleep(pause).await;
-            pause = (pause * 2).min(LATEST_SWEEP);
+            pause = (pause * 2).min(LATEST_LOOK);
         }
+    }
+
+    async fn is_cleared(&self) -> bool {
+        if self.tree.is_empty().is_none() {
+            return !self.launcher.sweeper.sweep(self.instance, true).await;
+        }
+        let _turn = self.launcher.burials.acquire().await;
+        let (tree, leader) = (self.tree.clone(), self.leader.clone());
+        tokio::task::spawn_blocking(move || tree.clear(&leader, BURIAL)).await.unwrap_or(true)
     }
 
     fn greeting(&self) -> impl Future<Output = ()> + use<> {

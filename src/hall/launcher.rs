@@ -164,7 +164,7 @@ impl Launcher {
             key: file.member.clone(),
             instance,
             manifest: manifest.clone(),
-            leader,
+            leader: leader.into(),
             tree,
             log,
             file: file.into(),

@@ -211,8 +211,10 @@ impl Hall {
 
     /// One request on a connection of its own; the body as JSON, or as a string where it is none.
     pub fn http(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        self.try_http(method, path, body)
-            .unwrap_or_else(|| panic!("no HTTP answer to {path}:\n{}", self.log()))
+        self.try_http(method, path, body).unwrap_or_else(|| {
+            let hall = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+            panic!("no HTTP answer to {path}:\n{}\nthe hall:\n{hall}", self.log())
+        })
     }
 
     /// The same, of a hall that may be gone before it has answered.

@@ -11,13 +11,13 @@ use super::Message;
 use super::calls::Links;
 use super::flight::Flights;
 use super::keeper::{Keeper, Life};
-use super::remains::Relic;
+use super::remains::{Relic, Remains};
 use super::run_dir::RunDir;
 use super::sweeper::Sweeper;
 use super::usage::Usages;
 use crate::lifecycle::{Asked, Report};
 use crate::mcp::Dial;
-use crate::model::{Failure, Instance, Manifest, MemberKey, Moment, Port};
+use crate::model::{Exit, Failure, Instance, Manifest, MemberKey, Moment, Port};
 use crate::process::{
     Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree,
     can_be_bound, clean_environment, registry,
@@ -136,6 +136,19 @@ impl Launcher {
             failed(&format!("cannot watch its process: {error}"))
         })?;
         Ok(self.keeper(pid_file, manifest, leader, tree, log))
+    }
+
+    /// Ends what a dead process has left behind, on a task of its own, and then tells that it has ended.
+    pub(super) fn clear_up(self: Arc<Self>, key: MemberKey, instance: Instance, file: Option<PidFile>) {
+        let flight = self.flights.depart();
+        tokio::spawn(async move {
+            let pid_files = self.pid_files.clone();
+            let clearing = move || file.map(Remains::of).iter_mut().for_each(|left| left.clear(&pid_files));
+            // A panic there has been printed.
+            let _ = tokio::task::spawn_blocking(clearing).await;
+            let report = Report::Ended { exit: Exit::Unknown, stderr_tail: Arc::default() };
+            let _ = self.inbox.send(Message::Told { key, instance, report, flight }).await;
+        });
     }
 
     /// Takes over a process that an earlier hall launched. Must be called within a tokio runtime.

@@ -67,6 +67,12 @@ impl Remains {
         remains
     }
 
+    /// Of one launch whose first process is dead.
+    pub(super) fn of(file: PidFile) -> Self {
+        let group = file.cgroup.as_ref().and_then(|path| Cgroups::of_instance(path, file.instance));
+        Self { living: Vec::new(), over: vec![file], groups: group.into_iter().collect() }
+    }
+
     /// Ends what cannot be taken over. Blocks, for as long as the kernel takes to bury it.
     pub(super) fn clear(&mut self, pid_files: &PidFiles) {
         let mut instances: HashSet<Instance> =

@@ -17,7 +17,7 @@ use super::publish::Publisher;
 use super::remains::Relic;
 use crate::lifecycle::{Action, Asked, Guild, Living, Order, Report};
 use crate::mcp::SavedSession;
-use crate::model::{Exit, Found, Instance, Manifest, MemberKey, Moment};
+use crate::model::{Found, Instance, Manifest, MemberKey, Moment};
 use crate::process::{Cgroups, PidFile, fault, reap_orphans};
 
 /// Messages that are taken before the roster is published once.
@@ -102,18 +102,19 @@ impl Turn {
         let living: Vec<Living> = self.guild.lives().collect();
         let mut gone = Vec::new();
         for Living { key, instance, manifest, asked } in living {
-            let relic = files.remove(&instance).and_then(Relic::open);
+            let file = files.remove(&instance);
+            let relic = file.clone().and_then(Relic::open);
             let session = sessions.get(&instance);
             if !relic.is_some_and(|relic| self.keep(relic, &manifest, asked, session)) {
-                gone.push((key, instance));
+                gone.push((key, instance, file));
             }
         }
         let now = Moment::now();
         self.guild.resume(now);
-        for (key, instance) in gone {
-            // It died, and was reaped, while nobody looked.
-            let report = Report::Ended { exit: Exit::Unknown, stderr_tail: Arc::default() };
-            self.guild.report(&key, instance, report, now);
+        for (key, instance, file) in gone {
+            // It died, and was reaped, while nobody looked. What it has left behind may live.
+            self.guild.report(&key, instance, Report::Died, now);
+            self.launcher.clone().clear_up(key, instance, file);
         }
         self.publisher.resume(&self.guild, settled);
         // Also what the image before did not come to write down.

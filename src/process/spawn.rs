@@ -290,6 +290,10 @@ extern "C" fn child(cradle: *mut c_void) -> c_int {
         libc::dup2(cradle.null, 0);
         libc::dup2(cradle.output, 1);
         libc::dup2(cradle.output, 2);
+        // The table of descriptors is the child's own: nothing leaks, not even what the hall itself
+        // inherited without close-on-exec. Before anything that may take long: a hall that is killed
+        // meanwhile must not live on in this child's copies of its lock and its sockets.
+        libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0);
         if !cradle.file_limit.is_null() {
             libc::setrlimit(libc::RLIMIT_NOFILE, cradle.file_limit);
         }
@@ -298,9 +302,6 @@ extern "C" fn child(cradle: *mut c_void) -> c_int {
             return 127;
         }
         default_signals();
-        // The table of descriptors is the child's own: nothing leaks, not even what the hall
-        // itself inherited without close-on-exec.
-        libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
         libc::execve(cradle.program, cradle.argv, cradle.env);
         cradle.failed = Some((Step::Execute, *libc::__errno_location()));
     }

@@ -110,7 +110,8 @@ impl House {
             if let Some(status) = hall.child.try_wait().unwrap() {
                 panic!("the hall ended with {status}:\n{}", hall.log());
             }
-            UnixStream::connect(&hall.socket).ok()
+            // Not merely a connection: a child that a dead hall had not finished starting may hold its socket.
+            hall.try_http("GET", "/healthz", "").filter(|(status, _)| *status == 200)
         });
         hall
     }

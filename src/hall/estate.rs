@@ -14,21 +14,28 @@ use crate::process::{Cgroups, PidFile, inherited, registry};
 use super::run_dir::RunDir;
 
 /// Raised when an older hall's estate can no longer be read as it is meant.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 
-/// See the module's page. Descriptors are named by number: they stay open.
+/// See the module's page. It is written from a borrowed core and read as one of its own.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Estate {
-    format: u32,
-    pub(super) guild: Guild,
+pub(super) struct Estate<G = Guild> {
+    pub(super) format: u32,
+    pub(super) guild: G,
     pub(super) generation: u64,
     pub(super) started_at: Timestamp,
     /// Members that have settled once.
     pub(super) settled: HashSet<MemberKey>,
     /// Of each launch whose process lives.
-    pub(super) files: Vec<PidFile>,
+    pub(super) files: Vec<Arc<PidFile>>,
     pub(super) sessions: BTreeMap<Instance, SavedSession>,
+    pub(super) hold: Hold,
+}
+
+/// What this process holds. Descriptors are named by number: they stay open.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Hold {
     elders: HashSet<Pid>,
     run_dir: PathBuf,
     lock: RawFd,
@@ -53,54 +60,12 @@ pub enum HandOverError {
 /// Executes the next image with this estate and these descriptors; returns only if that failed.
 pub type BecomeNext = Box<dyn FnOnce(&str, &[RawFd]) -> io::Error + Send>;
 
-/// What the loop knows, to be written down.
-pub(super) struct Written<'a> {
-    pub(super) guild: &'a Guild,
-    pub(super) generation: u64,
-    pub(super) started_at: Timestamp,
-    pub(super) settled: &'a HashSet<MemberKey>,
-    pub(super) files: Vec<Arc<PidFile>>,
-    pub(super) sessions: BTreeMap<Instance, SavedSession>,
-}
-
-impl Written<'_> {
+impl Estate<&Guild> {
     /// As text, with the descriptors that must stay open.
-    pub(super) fn write(
-        self, run_dir: &RunDir, cgroups: Option<&Cgroups>,
-    ) -> serde_json::Result<(String, Vec<RawFd>)> {
-        #[derive(serde::Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Text<'a> {
-            format: u32,
-            guild: &'a Guild,
-            generation: u64,
-            started_at: Timestamp,
-            settled: &'a HashSet<MemberKey>,
-            files: Vec<Arc<PidFile>>,
-            sessions: BTreeMap<Instance, SavedSession>,
-            elders: HashSet<Pid>,
-            run_dir: PathBuf,
-            lock: RawFd,
-            cgroups: Option<(PathBuf, RawFd)>,
-        }
-        let cgroups = cgroups.map(|cgroups| (cgroups.root().into(), cgroups.lock().as_raw_fd()));
-        let lock = run_dir.lock().as_raw_fd();
-        let keep = [lock].into_iter().chain(cgroups.as_ref().map(|(_, lock)| *lock)).collect();
-        let Written { guild, generation, started_at, settled, files, sessions } = self;
-        let text = Text {
-            format: FORMAT,
-            guild,
-            generation,
-            started_at,
-            settled,
-            files,
-            sessions,
-            elders: registry().elders(),
-            run_dir: run_dir.path().into(),
-            lock,
-            cgroups,
-        };
-        Ok((serde_json::to_string(&text)?, keep))
+    pub(super) fn write(&self) -> serde_json::Result<(String, Vec<RawFd>)> {
+        let Hold { lock, cgroups, .. } = &self.hold;
+        let keep = [*lock].into_iter().chain(cgroups.as_ref().map(|(_, lock)| *lock)).collect();
+        Ok((serde_json::to_string(self)?, keep))
     }
 }
 
@@ -121,13 +86,24 @@ impl Estate {
         }
         serde_json::from_str(text).map_err(unreadable)
     }
+}
+
+impl Hold {
+    pub(super) fn of(run_dir: &RunDir, cgroups: Option<&Cgroups>) -> Self {
+        Self {
+            elders: registry().elders(),
+            run_dir: run_dir.path().into(),
+            lock: run_dir.lock().as_raw_fd(),
+            cgroups: cgroups.map(|cgroups| (cgroups.root().into(), cgroups.lock().as_raw_fd())),
+        }
+    }
 
     /// The run directory and the cgroups, locked all along.
-    pub(super) fn take_locks(&self) -> io::Result<(RunDir, Option<Cgroups>)> {
-        registry().inherit(self.elders.clone());
-        let run_dir = RunDir::inherit(self.run_dir.clone(), inherited(self.lock)?);
-        let cgroups = match &self.cgroups {
-            Some((root, lock)) => Some(Cgroups::inherit(root.clone(), inherited(*lock)?)),
+    pub(super) fn take(self) -> io::Result<(RunDir, Option<Cgroups>)> {
+        registry().inherit(self.elders);
+        let run_dir = RunDir::inherit(self.run_dir, inherited(self.lock)?);
+        let cgroups = match self.cgroups {
+            Some((root, lock)) => Some(Cgroups::inherit(root, inherited(lock)?)),
             None => None,
         };
         Ok((run_dir, cgroups))

@@ -89,9 +89,9 @@ impl Hall {
         settings: HallSettings, estate: &str,
     ) -> Result<(Self, impl Future<Output = Result<(), String>> + use<>), String> {
         let estate = Estate::read(estate)?;
-        let locks = estate.take_locks();
-        let (run_dir, cgroups) = locks.map_err(|error| format!("cannot take up the locks: {error}"))?;
-        let Estate { guild, generation, started_at, settled, files, sessions, .. } = estate;
+        let Estate { guild, generation, started_at, settled, files, sessions, hold, .. } = estate;
+        let held = hold.take();
+        let (run_dir, cgroups) = held.map_err(|error| format!("cannot take up the locks: {error}"))?;
         let memories = memories::recall(&run_dir.memories());
         let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories };
         let watch = settings.watch;

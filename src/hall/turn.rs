@@ -9,7 +9,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Message;
-use super::estate::{BecomeNext, HandOverError, Written};
+use super::estate::{BecomeNext, Estate, FORMAT, HandOverError, Hold};
 use super::keeper::{Errand, Life};
 use super::launcher::Launcher;
 use super::memories::{Answer, Chronicle, Memories};
@@ -94,11 +94,11 @@ impl Turn {
 
     /// Goes on from where the image of the hall before this one was.
     pub(super) fn resume(
-        &mut self, files: Vec<PidFile>, sessions: &BTreeMap<Instance, SavedSession>,
+        &mut self, files: Vec<Arc<PidFile>>, sessions: &BTreeMap<Instance, SavedSession>,
         settled: HashSet<MemberKey>,
     ) {
         let mut files: HashMap<Instance, PidFile> =
-            files.into_iter().map(|file| (file.instance, file)).collect();
+            files.into_iter().map(|file| (file.instance, Arc::unwrap_or_clone(file))).collect();
         let living: Vec<Living> = self.guild.lives().collect();
         let mut gone = Vec::new();
         for Living { key, instance, manifest, asked } in living {
@@ -279,15 +279,17 @@ impl Turn {
     }
 
     fn write_estate(&self) -> serde_json::Result<(String, Vec<RawFd>)> {
-        let written = Written {
+        let estate = Estate {
+            format: FORMAT,
             guild: &self.guild,
             generation: self.publisher.generation(),
             started_at: self.publisher.facts().started_at,
-            settled: self.publisher.settled(),
+            settled: self.publisher.settled().clone(),
             files: self.lives.values().map(|life| life.file.clone()).collect(),
             sessions: self.launcher.links.save(),
+            hold: Hold::of(&self.launcher.run_dir, self.launcher.cgroups.as_ref()),
         };
-        written.write(&self.launcher.run_dir, self.launcher.cgroups.as_ref())
+        estate.write()
     }
 
     fn hurry(&mut self, closing: Closing) -> Result<(), String> {

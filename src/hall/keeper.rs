@@ -12,6 +12,7 @@ use super::Message;
 use super::calls::Links;
 use super::flight::Flight;
 use super::launcher::Launcher;
+use super::stop_note::LONGEST_NOTE;
 use crate::lifecycle::{Asked, Report};
 use crate::mcp::{Dial, Link, LinkError, Obstacle, SavedSession, greet, list_tools};
 use crate::model::{Exit, Failure, Handshake, Instance, Manifest, MemberKey, Pid, Port};
@@ -49,8 +50,6 @@ const PROMPT_DEATH: Duration = Duration::from_millis(50);
 const SOONEST_LOOK: Duration = Duration::from_millis(1);
 const LATEST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_DYING: Duration = Duration::from_secs(5);
-/// How long a note on a stop may take before the stop comes without it.
-const LONGEST_NOTE: Duration = Duration::from_millis(200);
 /// An adopted member that was not reaped so soon is told to be dead before it is known how it died.
 const PROMPT_REAPER: Duration = Duration::from_millis(20);
 /// How long whoever inherited an adopted member may take to reap it, before its exit stays unknown.
@@ -79,6 +78,15 @@ impl Life {
             }
         }
     }
+}
+
+/// A process that is buried.
+struct Burial {
+    /// `None`: somebody else has yet to reap it.
+    exit: Option<Exit>,
+    stderr_tail: Arc<[String]>,
+    /// Until it is told.
+    flight: Flight,
 }
 
 pub(super) struct Keeper {
@@ -165,13 +173,13 @@ impl Keeper {
     }
 
     /// Puts on paper that it is about to be asked: a hall that follows must not take its exit for one
-    /// of its own accord. A disk that hangs is not waited for.
+    /// of its own accord.
     async fn note_ending(&self) {
+        if self.launcher.stop_note.covers(&self.file) {
+            return;
+        }
         let (pid_files, file) = (self.launcher.pid_files.clone(), self.file.clone());
-        let noting = async {
-            let _turn = self.launcher.burials.acquire().await;
-            let _ = tokio::task::spawn_blocking(move || pid_files.note_ending(&file)).await;
-        };
+        let noting = self.launcher.crew.work(move || pid_files.note_ending(&file));
         let _ = timeout(LONGEST_NOTE, noting).await;
     }
 
@@ -196,23 +204,29 @@ impl Keeper {
         }
     }
 
-    /// Ends what the first process left behind, and tells how it died.
+    /// Kills what the first process left behind, until nothing of it lives, and tells how it died. What forks
+    /// while it is looked for is found by the next look, and what is killed may need a busy machine's time to die.
     async fn bury(self, patience: Duration) {
-        self.clear_up().await;
-        let Self { key, instance, leader, log, launcher, .. } = self;
-        let mut flight = launcher.flights.board().await;
-        let turn = launcher.burials.acquire().await;
-        let burial = tokio::task::spawn_blocking({
-            let (pid_files, member, leader) = (launcher.pid_files.clone(), key.clone(), leader.clone());
-            move || {
-                let exit = leader.reap();
-                registry().remove(leader.pid());
-                pid_files.remove(&member, instance);
-                (exit, log.tail())
+        if !self.tree.has_cgroup() {
+            self.tree.kill(&self.leader);
+        }
+        let (begun, mut pause, mut told) = (Instant::now(), SOONEST_LOOK, false);
+        let Burial { exit, stderr_tail, mut flight } = loop {
+            let gives_up = begun.elapsed() >= LONGEST_DYING;
+            if gives_up {
+                tracing::warn!(member = %self.key, "something that it started does not die, not even by SIGKILL");
             }
-        });
-        let (exit, stderr_tail) = burial.await.unwrap_or((Some(Exit::Unknown), Arc::default()));
-        drop(turn);
+            if let Some(burial) = self.try_to_bury(gives_up).await {
+                break burial;
+            }
+            if begun.elapsed() >= PROMPT_DEATH && !told {
+                told = true;
+                self.greeter().tell(Report::Died).await;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LATEST_LOOK);
+        };
+        let Self { key, instance, leader, launcher, .. } = self;
         let told =
             |report, flight| Message::Told { key: key.clone(), instance, report, flight: Some(flight) };
         let exit = match exit {
@@ -230,34 +244,26 @@ impl Keeper {
         let _ = launcher.inbox.send(told(Report::Ended { exit, stderr_tail }, flight)).await;
     }
 
-    /// Kills what the first process left behind, until nothing of it lives. What forks while it is looked for
-    /// is found by the next look, and what is killed may need a busy machine's time to die.
-    async fn clear_up(&self) {
-        if self.tree.is_empty().is_none() {
-            self.tree.kill(&self.leader);
+    /// Reaps it and puts its papers away, if all that it left behind is dead, or if it must be.
+    async fn try_to_bury(&self, must: bool) -> Option<Burial> {
+        let in_cgroup = self.tree.has_cgroup();
+        if !in_cgroup && self.launcher.sweeper.sweep(self.instance, true).await && !must {
+            return None;
         }
-        let (begun, mut pause, mut told) = (Instant::now(), SOONEST_LOOK, false);
-        while !self.is_cleared().await {
-            if begun.elapsed() >= LONGEST_DYING {
-                tracing::warn!(member = %self.key, "something that it started does not die, not even by SIGKILL");
-                return;
+        let flight = self.launcher.flights.board().await;
+        let (tree, leader, log) = (self.tree.clone(), self.leader.clone(), self.log.clone());
+        let (pid_files, key, instance) = (self.launcher.pid_files.clone(), self.key.clone(), self.instance);
+        let burying = self.launcher.crew.work(move || {
+            if in_cgroup && !tree.clear(BURIAL) && !must {
+                return None;
             }
-            if begun.elapsed() >= PROMPT_DEATH && !told {
-                told = true;
-                self.greeter().tell(Report::Died).await;
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LATEST_LOOK);
-        }
-    }
-
-    async fn is_cleared(&self) -> bool {
-        if self.tree.is_empty().is_none() {
-            return !self.launcher.sweeper.sweep(self.instance, true).await;
-        }
-        let _turn = self.launcher.burials.acquire().await;
-        let (tree, leader) = (self.tree.clone(), self.leader.clone());
-        tokio::task::spawn_blocking(move || tree.clear(&leader, BURIAL)).await.unwrap_or(true)
+            let exit = leader.reap();
+            registry().remove(leader.pid());
+            pid_files.remove(&key, instance);
+            Some((exit, log.tail()))
+        });
+        let (exit, stderr_tail) = burying.await.unwrap_or(Some((Some(Exit::Unknown), Arc::default())))?;
+        Some(Burial { exit, stderr_tail, flight })
     }
 
     fn greeting(&self) -> impl Future<Output = ()> + use<> {

@@ -5,14 +5,16 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use super::Message;
 use super::calls::Links;
+use super::crew::Crew;
 use super::flight::Flights;
 use super::keeper::{Keeper, Life};
 use super::remains::{Relic, Remains};
 use super::run_dir::RunDir;
+use super::stop_note::StopNote;
 use super::sweeper::Sweeper;
 use super::usage::Usages;
 use crate::lifecycle::{Asked, Report};
@@ -32,9 +34,10 @@ pub(super) struct Launcher {
     pub(super) run_dir: Arc<RunDir>,
     pub(super) cgroups: Option<Cgroups>,
     pub(super) sweeper: Sweeper,
-    /// Turns at burying: hundreds of members that die together must not wake hundreds of threads.
-    pub(super) burials: Semaphore,
+    /// Those who bury.
+    pub(super) crew: Crew,
     pub(super) flights: Flights,
+    pub(super) stop_note: StopNote,
     pub(super) own_ports: OwnPorts,
     pub(super) environment: Environment,
     pub(super) clean_env: bool,

@@ -2,6 +2,7 @@
 //! it says. [`Hall::start`] brings it up; the handle that it returns is all that others see.
 
 mod calls;
+mod crew;
 mod estate;
 mod flight;
 mod keeper;
@@ -12,6 +13,7 @@ mod opening;
 mod publish;
 mod remains;
 mod run_dir;
+mod stop_note;
 mod sweeper;
 mod turn;
 mod usage;
@@ -38,6 +40,7 @@ pub use run_dir::{RunDir, RunDirError};
 use calls::Links;
 use flight::Flight;
 use keeper::Life;
+use stop_note::StopNote;
 use usage::Usages;
 
 /// What `run` was told.
@@ -116,6 +119,7 @@ pub struct Hall {
     leaving: watch::Sender<bool>,
     members: Arc<PathBuf>,
     run_dir: Arc<RunDir>,
+    stop_note: StopNote,
     reloads: Arc<Mutex<()>>,
 }
 
@@ -212,6 +216,7 @@ impl Hall {
 
     /// Asks all members to stop; the loop returned by [`Hall::start`] ends when they have.
     pub async fn shut_down(&self) {
+        self.stop_note.write().await;
         self.send(Message::ShutDown).await;
     }
 

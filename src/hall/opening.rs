@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tokio::sync::{Semaphore, broadcast, mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
 use super::calls::Links;
+use super::crew::Crew;
 use super::estate::Estate;
 use super::flight::Flights;
 use super::launcher::Launcher;
@@ -15,6 +16,7 @@ use super::memories::{self, Chronicle, Memories};
 use super::publish::Publisher;
 use super::remains::Remains;
 use super::run_dir::RunDir;
+use super::stop_note::{self, StopNote};
 use super::sweeper::Sweeper;
 use super::turn::{self, Turn};
 use super::usage::Usages;
@@ -26,6 +28,8 @@ use crate::process::{Cgroups, OwnPorts, PidFiles, cap_logs, hall_environment};
 
 /// Launches that may be younger than a second, for each core.
 const LAUNCHES_PER_CORE: usize = 4;
+/// Threads that bury what has died, for each core; a disk that hangs holds up one for each burial on it.
+const BURYING_PER_CORE: usize = 4;
 
 /// What a hall is put together from, whether it is new or goes on.
 struct Parts {
@@ -50,10 +54,13 @@ impl Hall {
         }
         let examining = tokio::task::spawn_blocking({
             let (pid_files, cgroups) = (PidFiles::new(run_dir.pid_files()), cgroups.clone());
-            let memories = run_dir.memories();
+            let (memories, stop_note) = (run_dir.memories(), run_dir.stop_note());
             move || {
                 let mut remains = Remains::examine(&pid_files, cgroups.as_ref());
                 remains.clear(&pid_files);
+                if let Some(since) = stop_note::recall(&stop_note) {
+                    remains.were_ending(since);
+                }
                 (remains.living, memories::recall(&memories))
             }
         });
@@ -69,7 +76,7 @@ impl Hall {
         let started_at = Timestamp::now();
         let guild = Guild::new(Settings {
             ports: settings.ports,
-            launches_at_once: launches_at_once(),
+            launches_at_once: LAUNCHES_PER_CORE * cores(),
             epoch: epoch(started_at),
             seed: random_seed(),
         });
@@ -125,6 +132,7 @@ impl Hall {
         let usages = Usages::default();
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, roster) = Publisher::new(facts, generation, changes.clone(), ready.clone());
+        let stop_note = StopNote::new(run_dir.stop_note());
         let launcher = Launcher {
             inbox: inbox.clone(),
             links: links.clone(),
@@ -133,8 +141,9 @@ impl Hall {
             run_dir: run_dir.clone(),
             cgroups,
             sweeper,
-            burials: Semaphore::new(launches_at_once()),
+            crew: Crew::of(BURYING_PER_CORE * cores()),
             flights: Flights::default(),
+            stop_note: stop_note.clone(),
             own_ports: OwnPorts::outside(settings.ports),
             environment: hall_environment(),
             clean_env: settings.clean_env,
@@ -152,6 +161,7 @@ impl Hall {
             leaving: watch::Sender::new(false),
             members: Arc::new(settings.members),
             run_dir,
+            stop_note,
             reloads: Arc::default(),
         };
         (hall, turn)
@@ -167,8 +177,8 @@ impl Hall {
     }
 }
 
-fn launches_at_once() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from) * LAUNCHES_PER_CORE
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The wall-clock time of [`Moment::ZERO`].

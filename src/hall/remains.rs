@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::lifecycle::Survivor;
-use crate::model::{Found, Instance, Manifest, Pid, RestartPolicy, Transport};
+use crate::model::{Found, Instance, Manifest, Moment, Pid, RestartPolicy, Transport};
 use crate::process::{Cgroups, PidFile, PidFiles, argv, boot_id, fault, sweep};
 
 /// How long leftovers may take to die before the hall starts all the same.
@@ -71,6 +71,13 @@ impl Remains {
     pub(super) fn of(file: PidFile) -> Self {
         let group = file.cgroup.as_ref().and_then(|path| Cgroups::of_instance(path, file.instance));
         Self { living: Vec::new(), over: vec![file], groups: group.into_iter().collect() }
+    }
+
+    /// The earlier hall was ending all that it had launched before.
+    pub(super) fn were_ending(&mut self, since: Moment) {
+        for relic in self.living.iter_mut().filter(|relic| relic.file.launched < since) {
+            relic.file.ending.get_or_insert(since);
+        }
     }
 
     /// Ends what cannot be taken over. Blocks, for as long as the kernel takes to bury it.

@@ -109,6 +109,11 @@ impl RunDir {
         self.path.join("restarts.json")
     }
 
+    /// Tells a later hall that this one was stopping.
+    pub(super) fn stop_note(&self) -> PathBuf {
+        self.path.join("stopping")
+    }
+
     pub(super) fn pid_files(&self) -> PathBuf {
         self.path.join(".mcp-servers")
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
 
 use super::Message;
 use super::estate::{BecomeNext, Estate, FORMAT, HandOverError, Hold};
@@ -167,6 +168,9 @@ impl Turn {
             if let Some(closing) = self.closing {
                 if self.guild.is_quiet() {
                     self.chronicle.close().await;
+                    let stop_note = self.launcher.stop_note.clone();
+                    // A panic there has been printed.
+                    let _ = spawn_blocking(move || stop_note.remove()).await;
                     return Ok(());
                 }
                 self.hurry(closing)?;
@@ -337,7 +341,7 @@ async fn sleep_until(wake: Option<Instant>) {
 /// What members left behind and nobody found: as a subreaper the hall has inherited it. Only where
 /// there are no cgroups can anything be left to kill; with them it can be no member's.
 pub(super) async fn bury_the_rest(cgroups: Option<Cgroups>) {
-    let burying = tokio::task::spawn_blocking(move || {
+    let burying = spawn_blocking(move || {
         let patience = Instant::now() + LONGEST_DYING;
         while reap_orphans(cgroups.is_none()) != Some(0) && cgroups.is_none() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(2));

@@ -18,7 +18,7 @@ const TAIL_BYTES: u64 = 16 * 1024;
 
 /// A member's log, and where the present launch begins in it. Not kept open: with hundreds of
 /// members, every launch would have to close hundreds of descriptors in its child.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LogFile {
     text: Arc<LogText>,
     start: u64,

@@ -106,6 +106,9 @@ impl LogText {
     /// The last bytes from `start` on, at most `most`, and whether that is not all.
     pub(super) fn since(&self, start: u64, most: u64) -> io::Result<(Vec<u8>, bool)> {
         let end = self.end();
+        if end == start {
+            return Ok((Vec::new(), false));
+        }
         let mut at = start.max(end.saturating_sub(most));
         let is_cut = at > start;
         let mut text = Vec::new();

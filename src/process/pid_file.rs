@@ -50,16 +50,19 @@ const PAGE: usize = 4096;
 pub struct Draft {
     file: File,
     path: PathBuf,
+    /// What it holds so far; bytes.
+    length: usize,
 }
 
 impl Draft {
     /// Completes it, in one write or, where it is larger than a page, by renaming.
     pub fn complete(self, file: &PidFile) -> io::Result<()> {
-        let text = serde_json::to_vec(file)?;
+        let mut text = serde_json::to_vec(file)?;
+        // Over all of what stood there before.
+        text.resize(text.len().max(self.length), b' ');
         let write = || {
             if text.len() <= PAGE {
-                fault::attempt("write a complete PID file", || self.file.write_all_at(&text, 0))?;
-                return fault::attempt("cut a PID file", || self.file.set_len(text.len() as u64));
+                return fault::attempt("write a complete PID file", || self.file.write_all_at(&text, 0));
             }
             let next = self.path.with_extension("json.new");
             fault::attempt("write a large PID file", || fs::write(&next, &text))?;
@@ -95,7 +98,7 @@ impl PidFiles {
             Ok(opened)
         };
         let file = open().map_err(|error: io::Error| cannot_write(&path, &error))?;
-        Ok(Draft { file, path })
+        Ok(Draft { file, path, length: text.len() })
     }
 
     /// Puts on paper that a launch is being ended; to be called before it hears of it.
@@ -105,7 +108,8 @@ impl PidFiles {
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let opened = fault::attempt("open a PID file", || options.open(&path));
-        let noted = opened.and_then(|opened| Draft { file: opened, path }.complete(&file));
+        // It only grows.
+        let noted = opened.and_then(|opened| Draft { file: opened, path, length: 0 }.complete(&file));
         if let Err(error) = noted {
             tracing::debug!(member = %file.member, "that it is being ended is not on paper: {error}");
         }

@@ -110,6 +110,11 @@ impl Tree {
         pids
     }
 
+    /// Whatever it starts is in a cgroup of its own.
+    pub fn has_cgroup(&self) -> bool {
+        self.cgroup.is_some()
+    }
+
     /// Nothing is left but perhaps a zombie. `None` without a cgroup: only a sweep can tell.
     pub fn is_empty(&self) -> Option<bool> {
         self.cgroup.as_ref().map(Cgroup::is_empty)
@@ -117,8 +122,7 @@ impl Tree {
 
     /// Kills what a dead leader left behind and removes the cgroup. Waits for the kernel up to
     /// `patience`; false if something may still be there: without a cgroup, or in uninterruptible sleep.
-    pub fn clear(&self, leader: &Leader, patience: Duration) -> bool {
-        leader.signal_group(Signal::KILL);
+    pub fn clear(&self, patience: Duration) -> bool {
         let Some(cgroup) = &self.cgroup else { return false };
         // The usual case: nothing is left, and the cgroup goes at once.
         if cgroup.remove() {

@@ -145,6 +145,16 @@ fn assert_is_remembered(after: &Aftermath, name: &str) {
     }
 }
 
+fn until_stopped(stage: &mut Stage) {
+    let _ = stage.until("it is stopped", |entries| entries["m"]["phase"] == "stopped")
+        && stage.until_seen("it is remembered", |house| is_on_paper(house, "m"));
+}
+
+#[track_caller]
+fn assert_stays_stopped(after: &Aftermath) {
+    assert_eq!(after.now["m"]["phase"], "stopped", "a person's stop was forgotten: {}", after.paper);
+}
+
 fn is_on_paper(house: &House, name: &str) -> bool {
     paper(house).contains(&format!("\"{name}\""))
 }
@@ -261,18 +271,13 @@ fn a_stop_of_a_member_can_be_cut_short_anywhere() {
         counted: Counted::FromTheAct,
         act: |stage| {
             stage.ask("/v1/members/m/stop");
-            let _ = stage.until("it is stopped", |entries| entries["m"]["phase"] == "stopped")
-                && stage.until_seen("it is remembered", |house| is_on_paper(house, "m"));
+            until_stopped(stage);
         },
         touched: &["m"],
         check: |after| match &after.answered {
             Some((status, entry)) => {
                 assert_eq!((*status, &entry["phase"]), (200, &json!("stopped")), "{entry:#}");
-                assert_eq!(
-                    after.now["m"]["phase"], "stopped",
-                    "a person's stop was forgotten: {}",
-                    after.paper
-                );
+                assert_stays_stopped(after);
             }
             None => assert!(["stopped", "connected"].contains(&after.now["m"]["phase"].as_str().unwrap())),
         },
@@ -293,18 +298,13 @@ fn a_stop_that_nobody_waits_for_can_be_cut_short_anywhere() {
         counted: Counted::FromTheAct,
         act: |stage| {
             stage.ask("/v1/members/m/stop?wait=false");
-            let _ = stage.until("it is stopped", |entries| entries["m"]["phase"] == "stopped")
-                && stage.until_seen("it is remembered", |house| is_on_paper(house, "m"));
+            until_stopped(stage);
         },
         touched: &["m"],
         check: |after| match &after.answered {
             Some((status, entry)) => {
                 assert_eq!(*status, 202, "{entry:#}");
-                assert_eq!(
-                    after.now["m"]["phase"], "stopped",
-                    "a person's stop was forgotten: {}",
-                    after.paper
-                );
+                assert_stays_stopped(after);
             }
             None => assert!(["stopped", "connected"].contains(&after.now["m"]["phase"].as_str().unwrap())),
         },

@@ -109,9 +109,9 @@ impl RunDir {
         self.path.join("restarts.json")
     }
 
-    /// Tells a later hall that this one was stopping.
+    /// Tells a later hall that this one was shutting down.
     pub(super) fn stop_note(&self) -> PathBuf {
-        self.path.join("stopping")
+        self.path.join("shutdown.json")
     }
 
     pub(super) fn pid_files(&self) -> PathBuf {

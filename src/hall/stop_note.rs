@@ -1,4 +1,4 @@
-//! `stopping` in the run directory: on paper before a shutdown asks the first member to end, once for
+//! `shutdown.json` in the run directory: on paper before a shutdown asks the first member to end, once for
 //! all of them, so that a hall which follows takes no such exit for one of the member's own accord.
 
 use std::fs;

@@ -736,5 +736,5 @@ fn rejection(n: usize) -> Rejection {
 }
 
 fn handshake() -> Handshake {
-    Handshake { protocol_version: "2025-11-25".into(), tools: Arc::default() }
+    Handshake { protocol_version: "2025-11-25".into(), tools: Arc::default(), offer: Arc::default() }
 }

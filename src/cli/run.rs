@@ -102,6 +102,7 @@ impl Run {
             ports: self.ports,
             clean_env: self.clean_env,
             watch: self.watch,
+            gateway: None,
         };
         let start = match Estate::inherit() {
             Some(estate) => {

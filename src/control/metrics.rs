@@ -20,6 +20,7 @@ use crate::process::own_usage;
 
 pub(super) async fn metrics(State(hall): State<Hall>) -> Result<Response, Problem> {
     let mut registry = Registry::default();
+    hall.ledger().register(&mut registry);
     registry.register_collector(Box::new(Members(hall.measured_roster().await)));
     let mut text = String::new();
     encode(&mut text, &registry)

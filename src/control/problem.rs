@@ -61,6 +61,7 @@ impl From<CallError> for Problem {
         let status = match &error {
             CallError::NoSuchMember(_) | CallError::NoSuchTool { .. } => StatusCode::NOT_FOUND,
             CallError::NotConnected { .. } => StatusCode::CONFLICT,
+            CallError::Busy { .. } | CallError::Late { .. } => StatusCode::SERVICE_UNAVAILABLE,
             CallError::Member { error: LinkError::TimedOut(_), .. } => StatusCode::GATEWAY_TIMEOUT,
             CallError::Member { .. } => StatusCode::BAD_GATEWAY,
         };

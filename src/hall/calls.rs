@@ -2,42 +2,72 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use super::ledger::Ledger;
 use super::{Hall, Message};
 use crate::lifecycle::Report;
-use crate::mcp::{Link, LinkError, SavedSession};
-use crate::model::{Entry, Instance, Roster, Status};
+use crate::mcp::{Link, LinkError, Params, SavedSession};
+use crate::model::{Entry, Instance, PhaseName, Roster, Status, Timestamp};
 
 /// A call to a member that is about to be there waits so long for it.
-const LONGEST_REST: Duration = Duration::from_secs(10);
+pub const LONGEST_REST: Duration = Duration::from_secs(10);
+/// Calls that one member has to answer at a time; further ones wait for their turn...
+const IN_FLIGHT: usize = 128;
+/// ...and so many may wait.
+const WAITING: usize = 1024;
 
 /// The links of all launches that have shaken hands.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Links(Arc<RwLock<HashMap<Instance, Arc<Link>>>>);
+pub(super) struct Links(Arc<RwLock<HashMap<Instance, Arc<Line>>>>);
+
+/// A link and the places on it.
+#[derive(Debug)]
+struct Line {
+    link: Arc<Link>,
+    places: Arc<Semaphore>,
+    waiting: Semaphore,
+}
 
 impl Links {
     pub(super) fn get(&self, instance: Instance) -> Option<Arc<Link>> {
+        self.line(instance).map(|line| line.link.clone())
+    }
+
+    fn line(&self, instance: Instance) -> Option<Arc<Line>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&instance).cloned()
     }
 
     /// The sessions of all of them, for the next image of the hall.
     pub(super) fn save(&self) -> BTreeMap<Instance, SavedSession> {
-        let links = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        links.iter().map(|(instance, link)| (*instance, link.save())).collect()
+        let lines = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|(instance, line)| (*instance, line.link.save())).collect()
     }
 
     pub(super) fn insert(&self, instance: Instance, link: Arc<Link>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(instance, link);
+        let mut lines = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // A new session with the same launch: the places are what they were.
+        let places = lines.get(&instance).map(|line| line.places.clone());
+        let places = places.unwrap_or_else(|| Semaphore::new(IN_FLIGHT).into());
+        lines.insert(instance, Arc::new(Line { link, places, waiting: Semaphore::new(WAITING) }));
     }
 
     pub(super) fn remove(&self, instance: Instance) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&instance);
     }
+}
+
+/// A member that can be asked now; it has a place for as long as this is held.
+#[derive(Debug)]
+pub struct Reached {
+    pub entry: Arc<Entry>,
+    pub instance: Instance,
+    pub link: Arc<Link>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// The member's own result, untouched, `isError` included.
@@ -52,14 +82,12 @@ pub enum CallError {
     NoSuchTool { member: String, tool: String, has: String },
     #[error("{member} is {phase}, not connected{reason}")]
     NotConnected { member: String, phase: &'static str, reason: String },
+    #[error("{member} has {IN_FLIGHT} calls to answer and {WAITING} that wait; try again later")]
+    Busy { member: String },
+    #[error("{member} did not come to this call for {} s: it has others to answer", LONGEST_REST.as_secs())]
+    Late { member: String },
     #[error("{member} {error}")]
     Member { member: String, error: LinkError },
-}
-
-#[derive(Serialize)]
-struct Params<'a> {
-    name: &'a str,
-    arguments: &'a RawValue,
 }
 
 impl Hall {
@@ -68,6 +96,28 @@ impl Hall {
     pub async fn call(
         &self, member: &str, tool: &str, arguments: &RawValue, patience: Option<Duration>,
     ) -> CallOutcome {
+        let began = Instant::now();
+        let reached = self.reach(member).await?;
+        let entry = &reached.entry;
+        if !entry.tools.iter().any(|known| known.name == tool) {
+            let has =
+                entry.tools.iter().take(50).map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(CallError::NoSuchTool { member: member.into(), tool: tool.into(), has });
+        }
+        let mut account = self.ledger.begin(member);
+        let patience = patience.unwrap_or(entry.call_timeout);
+        let params = Params::default().with("name", tool).with("arguments", arguments);
+        let answer = reached.link.request("tools/call", params, patience).await;
+        account.bytes = (arguments.get().len(), answer.as_ref().map_or(0, |result| result.get().len()));
+        account.settle("api", "tools/call", tool, began, answer.as_ref().err().map_or("ok", LinkError::word));
+        answer.map_err(|error| {
+            self.note(&reached, &error);
+            CallError::Member { member: member.into(), error }
+        })
+    }
+
+    /// Waits for a member that is about to be there, and for a place among the calls to it.
+    pub async fn reach(&self, member: &str) -> Result<Reached, CallError> {
         let entry = self.at_rest(member).await.ok_or_else(|| CallError::NoSuchMember(member.into()))?;
         let not_connected = || {
             let reason = entry.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
@@ -76,37 +126,63 @@ impl Hall {
         if entry.status != Status::Connected {
             return Err(not_connected());
         }
-        if !entry.tools.iter().any(|known| known.name == tool) {
-            let has =
-                entry.tools.iter().take(50).map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(CallError::NoSuchTool { member: member.into(), tool: tool.into(), has });
-        }
-        let (instance, link) = entry
+        let (instance, line) = entry
             .instance
-            .and_then(|instance| Some((instance, self.links.get(instance)?)))
+            .and_then(|instance| Some((instance, self.links.line(instance)?)))
             .ok_or_else(not_connected)?;
-        let patience = patience.unwrap_or(entry.call_timeout);
-        let answer = link.request("tools/call", Params { name: tool, arguments }, patience).await;
-        answer.map_err(|error| {
-            if is_evidence(&error) {
-                self.suspect(entry.name.clone(), instance);
+        let place = match line.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                let busy = || CallError::Busy { member: member.into() };
+                let _waiting = line.waiting.try_acquire().map_err(|_| busy())?;
+                let turn = timeout(LONGEST_REST, line.places.clone().acquire_owned()).await;
+                let turn = turn.map_err(|_| CallError::Late { member: member.into() })?;
+                turn.map_err(|_| busy())?
             }
-            CallError::Member { member: member.into(), error }
-        })
+        };
+        Ok(Reached { link: line.link.clone(), entry, instance, _place: place })
     }
 
-    /// The member's entry; one that is being started or taken over is waited for.
+    /// The member's entry; one that is about to be there is waited for.
     async fn at_rest(&self, member: &str) -> Option<Arc<Entry>> {
-        let is_at_rest = |roster: &Arc<Roster>| roster.entry(member).is_none_or(|entry| entry.settled);
+        let roster = self.roster();
+        let entry = roster.entry(member)?;
+        if !is_awaited(entry) {
+            return Some(entry.clone());
+        }
+        let is_at_rest = |roster: &Arc<Roster>| roster.entry(member).is_none_or(|entry| !is_awaited(entry));
         let mut rosters = self.watch();
         let _ = timeout(LONGEST_REST, rosters.wait_for(is_at_rest)).await;
         self.roster().entry(member).cloned()
     }
 
-    /// Has the member probed. Losing this to a full inbox loses nothing: the next call tells again.
-    fn suspect(&self, key: crate::model::MemberKey, instance: Instance) {
+    /// What a call has shown of a member: it is probed where that is not what a healthy one does. Losing
+    /// this to a full inbox loses nothing: the next call tells again.
+    pub fn note(&self, reached: &Reached, error: &LinkError) {
+        if is_evidence(error) {
+            self.look_at(reached.entry.name.clone(), reached.instance);
+        }
+    }
+
+    /// Has the member's tools listed anew.
+    pub fn look_at(&self, key: crate::model::MemberKey, instance: Instance) {
         let _ = self.inbox.try_send(Message::Told { key, instance, report: Report::Suspected, flight: None });
     }
+
+    /// What all calls came to.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+/// It is being started or taken over, or will be before a call would give up.
+fn is_awaited(entry: &Entry) -> bool {
+    let soon = || {
+        let at = entry.retry_at.map_or(i64::MAX, |at| at.0);
+        let rest = i64::try_from(LONGEST_REST.as_millis()).unwrap_or(i64::MAX);
+        at.saturating_sub(Timestamp::now().0) < rest
+    };
+    !entry.settled || (entry.phase == PhaseName::Waiting && soon())
 }
 
 /// Something that a healthy member does not do. A slow call is a reason to look, no more.

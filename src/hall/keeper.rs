@@ -328,7 +328,9 @@ impl Greeter {
         let link = self.links.get(self.instance).ok_or_else(|| Failure::new("it is not linked"))?;
         let protocol_version = || link.protocol_version().unwrap_or_default().to_owned();
         match list_tools(&link, PROBE).await {
-            Ok(tools) => Ok(Some(Handshake { protocol_version: protocol_version(), tools })),
+            Ok(tools) => {
+                Ok(Some(Handshake { protocol_version: protocol_version(), tools, offer: link.offer() }))
+            }
             // Its session may have ended while it lives.
             Err(LinkError::SessionLost | LinkError::Http { .. }) => self.greet(|_| {}).await.map(Some),
             Err(error) if error.is_own_shortage() => Ok(None),

@@ -1,12 +1,14 @@
 //! F3. The supervisor: the loop that tells the core what happened, and the tasks that carry out what
 //! it says. [`Hall::start`] brings it up; the handle that it returns is all that others see.
 
+mod audit;
 mod calls;
 mod crew;
 mod estate;
 mod flight;
 mod keeper;
 mod launcher;
+mod ledger;
 mod memories;
 mod names;
 mod opening;
@@ -29,11 +31,13 @@ use tokio::sync::{Mutex, broadcast, mpsc, oneshot, watch};
 
 use crate::discovery::{DiscoveryError, discover};
 use crate::lifecycle::{Refusal, Report, Wish};
-use crate::model::{Changes, Entry, Found, Instance, MemberKey, PhaseName, Pid, PortRange, Roster};
+use crate::mcp::{Link, list_tools};
+use crate::model::{Changes, Entry, Found, Handshake, Instance, MemberKey, PhaseName, Pid, PortRange, Roster};
 use crate::process::{Cgroups, PidFiles};
 
-pub use calls::{CallError, CallOutcome};
+pub use calls::{CallError, CallOutcome, LONGEST_REST, Reached};
 pub use estate::{BecomeNext, HandOverError};
+pub use ledger::{Account, Ledger};
 pub use names::{NamedTool, named_tools};
 pub use run_dir::{RunDir, RunDirError};
 
@@ -51,6 +55,8 @@ pub struct HallSettings {
     pub clean_env: bool,
     /// Changes are taken up as they happen.
     pub watch: bool,
+    /// Where the gateway listens besides the socket.
+    pub gateway: Option<String>,
 }
 
 /// One change of one member, for who follows along.
@@ -114,6 +120,7 @@ pub struct Hall {
     roster: watch::Receiver<Arc<Roster>>,
     changes: broadcast::Sender<Change>,
     links: Links,
+    ledger: Ledger,
     usages: Usages,
     ready: Arc<AtomicBool>,
     leaving: watch::Sender<bool>,
@@ -169,6 +176,22 @@ impl Hall {
 
     pub fn members_dir(&self) -> &std::path::Path {
         &self.members
+    }
+
+    /// Lists the tools of a launch anew; returns when the roster shows them.
+    pub async fn relist(&self, key: &MemberKey, instance: Instance) {
+        let Some(link) = self.links.get(instance) else { return };
+        let Ok(tools) = list_tools(&link, LONGEST_REST).await else { return };
+        let protocol_version = link.protocol_version().unwrap_or_default().to_owned();
+        let handshake = Handshake { protocol_version, tools, offer: link.offer() };
+        let report = Report::Probed(Ok(Some(handshake)));
+        self.send(Message::Told { key: key.clone(), instance, report, flight: None }).await;
+        self.answers().await;
+    }
+
+    /// The link to a launch that is connected.
+    pub fn link(&self, instance: Instance) -> Option<Arc<Link>> {
+        self.links.get(instance)
     }
 
     /// Starts, stops or restarts one member; returns when the core has taken it up.

@@ -95,7 +95,7 @@ mod tests {
             });
             Arc::new(serde_json::from_value::<Entry>(entry).unwrap())
         };
-        let hall = HallFacts { version: String::new(), pid: Pid(1), started_at: Timestamp(0) };
+        let hall = HallFacts { version: String::new(), pid: Pid(1), started_at: Timestamp(0), gateway: None };
         Roster { generation: 0, hall, members: members.iter().map(entry).collect() }
     }
 

@@ -7,11 +7,13 @@ use std::sync::atomic::AtomicBool;
 
 use tokio::sync::{broadcast, mpsc, watch};
 
+use super::audit::Audit;
 use super::calls::Links;
 use super::crew::Crew;
 use super::estate::Estate;
 use super::flight::Flights;
 use super::launcher::Launcher;
+use super::ledger::Ledger;
 use super::memories::{self, Chronicle, Memories};
 use super::publish::Publisher;
 use super::remains::Remains;
@@ -125,6 +127,7 @@ impl Hall {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: Pid(std::process::id().cast_signed()),
             started_at,
+            gateway: settings.gateway,
         };
         let (inbox, messages) = mpsc::channel(INBOX);
         let (changes, _) = broadcast::channel(BEHIND);
@@ -156,6 +159,7 @@ impl Hall {
             roster,
             changes,
             links,
+            ledger: Ledger::new(Audit::open(run_dir.audit())),
             usages,
             ready,
             leaving: watch::Sender::new(false),

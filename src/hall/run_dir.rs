@@ -100,6 +100,11 @@ impl RunDir {
         self.logs().join(format!("{}.log", key.file_stem()))
     }
 
+    /// One line for each call.
+    pub(super) fn audit(&self) -> PathBuf {
+        self.path.join("audit.log")
+    }
+
     pub(super) fn logs(&self) -> PathBuf {
         self.path.join("logs")
     }

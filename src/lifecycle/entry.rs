@@ -43,6 +43,7 @@ fn invalid(key: &MemberKey, rejection: &Rejection, since: Timestamp) -> Entry {
         dir: rejection.first.file.parent().map(PathBuf::from).unwrap_or_default(),
         settled: true,
         call_timeout: Duration::ZERO,
+        offer: None,
     }
 }
 
@@ -86,5 +87,6 @@ fn admitted(key: &MemberKey, member: &Admitted, wall: impl Fn(Moment) -> Timesta
         dir: manifest.dir.clone(),
         settled: phase.is_settled(),
         call_timeout: manifest.call_timeout,
+        offer: phase.handshake().map(|handshake| handshake.offer.clone()),
     }
 }

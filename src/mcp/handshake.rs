@@ -1,5 +1,6 @@
 //! Shaking hands with a member that has just been launched: wait until it listens, `initialize`,
-//! `notifications/initialized`, `tools/list`. Nothing else is ever sent unasked.
+//! `notifications/initialized`, `tools/list`. Nothing else is ever sent unasked, but for `server/discover`
+//! to a member that does not know `initialize`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,10 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Link, LinkError, protocol_version};
-use super::wire::{PROTOCOL_VERSION, excerpt};
-use crate::model::{Failure, Handshake, Tool};
+use super::params::Params;
+use super::terms::{META_SERVER, STATELESS, WITH_SESSIONS};
+use super::wire::excerpt;
+use crate::model::{Failure, Handshake, Offer, Tool};
 
 /// Pages of a tool list, and tools of one member, at the most; docs/operation.md, "Limits".
 const MOST_PAGES: usize = 1_000;
@@ -26,28 +29,13 @@ const LATEST_RETRY: Duration = Duration::from_millis(250);
 const SLOW: Duration = Duration::from_millis(500);
 /// How long an answer to a notification is waited for; nothing depends on it.
 const NOTIFICATION: Duration = Duration::from_millis(100);
+/// How long a member may take to say that it speaks a revision without `initialize`.
+const DISCOVERY: Duration = Duration::from_secs(5);
 /// One request of a handshake; the launch's own deadline comes first by default.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Why a handshake has not succeeded yet.
 pub type Obstacle = String;
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Initialize {
-    protocol_version: &'static str,
-    capabilities: Empty,
-    client_info: ClientInfo,
-}
-
-#[derive(Serialize)]
-struct Empty {}
-
-#[derive(Serialize)]
-struct ClientInfo {
-    name: &'static str,
-    version: &'static str,
-}
 
 /// Tries until it succeeds or the member gives an answer that is no handshake. It has no deadline of
 /// its own: who called it drops it. `tell` hears what is in the way, whenever that changes.
@@ -60,7 +48,10 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
         match answer {
             Ok(result) => break result,
             Err(error) => {
-                let Some(obstacle) = not_yet(&error) else { return Err(refusal("initialize", &error)) };
+                let Some(obstacle) = not_yet(&error) else {
+                    discover(link).await.ok_or_else(|| refusal("initialize", &error))?;
+                    return finish(link, STATELESS.into(), tell).await;
+                };
                 let waited = begun.elapsed();
                 // In the first moments everyone refuses: that is not worth telling.
                 if obstacle != last && waited >= LATEST_RETRY {
@@ -77,12 +68,57 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
             excerpt(result.get().as_bytes())
         )));
     }
-    link.notify("notifications/initialized", NOTIFICATION).await;
-    let protocol_version = protocol_version(&result).unwrap_or_else(|| PROTOCOL_VERSION.into());
+    link.notify("notifications/initialized", Params::default(), NOTIFICATION).await;
+    let protocol_version = protocol_version(&result).unwrap_or_else(|| WITH_SESSIONS.into());
+    finish(link, protocol_version, tell).await
+}
+
+async fn finish(
+    link: &Link, protocol_version: String, mut tell: impl FnMut(Obstacle),
+) -> Result<Handshake, Failure> {
     let silence = "it answered initialize and does not answer tools/list";
     let listed = told_if_slow(list_tools(link, PATIENCE), || tell(silence.into())).await;
     let tools = listed.map_err(|error| refusal("tools/list", &error))?;
-    Ok(Handshake { protocol_version, tools })
+    Ok(Handshake { protocol_version, tools, offer: link.offer() })
+}
+
+/// Asks a member that does not know `initialize` whether it speaks a revision without it.
+async fn discover(link: &Link) -> Option<()> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Discovered {
+        supported_versions: Vec<String>,
+        #[serde(default, rename = "_meta")]
+        meta: serde_json::Map<String, serde_json::Value>,
+        #[serde(flatten)]
+        offer: Offer,
+    }
+    let fresh = link.without_session();
+    fresh.be_stateless(Offer::default());
+    let answer = fresh.request("server/discover", Params::default(), DISCOVERY).await.ok()?;
+    let mut found: Discovered = serde_json::from_str(answer.get()).ok()?;
+    if !found.supported_versions.iter().any(|version| version == STATELESS) {
+        return None;
+    }
+    if let Some(info) = found.meta.remove(META_SERVER) {
+        found.offer.server_info = info;
+    }
+    link.be_stateless(found.offer);
+    Some(())
+}
+
+/// What the hall says at `initialize`, for itself or for a client.
+pub fn introduction(capabilities: &RawValue) -> Params<'static> {
+    #[derive(Serialize)]
+    struct ClientInfo {
+        name: &'static str,
+        version: &'static str,
+    }
+    let client_info = ClientInfo { name: "guild-hall", version: env!("CARGO_PKG_VERSION") };
+    Params::default()
+        .with("protocolVersion", WITH_SESSIONS)
+        .with("capabilities", capabilities)
+        .with("clientInfo", &client_info)
 }
 
 /// Waits for an answer, and tells once if it is slow to come.
@@ -98,12 +134,8 @@ async fn told_if_slow<T>(answer: impl Future<Output = T>, tell: impl FnOnce()) -
 }
 
 async fn initialize(link: &Link) -> Result<Box<RawValue>, LinkError> {
-    let client_info = ClientInfo { name: "guild-hall", version: env!("CARGO_PKG_VERSION") };
-    link.initialize(
-        Initialize { protocol_version: PROTOCOL_VERSION, capabilities: Empty {}, client_info },
-        PATIENCE,
-    )
-    .await
+    let nothing = RawValue::from_string("{}".into()).unwrap_or_else(|_| RawValue::NULL.to_owned());
+    link.initialize(introduction(&nothing), PATIENCE).await
 }
 
 /// What only time will mend: a server that does not listen yet, or is not yet the one that will.
@@ -172,13 +204,12 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
 /// One page. Listing changes nothing, so it may be asked for again by a server that has hung up
 /// on a kept connection without saying so before.
 async fn page(link: &Link, cursor: Option<&str>, patience: Duration) -> Result<Box<RawValue>, LinkError> {
-    #[derive(Serialize)]
-    struct Page<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        cursor: Option<&'a str>,
-    }
-    match link.request("tools/list", Page { cursor }, patience).await {
-        Err(LinkError::Broken(_)) => link.request("tools/list", Page { cursor }, patience).await,
+    let page = || match cursor {
+        Some(cursor) => Params::default().with("cursor", cursor),
+        None => Params::default(),
+    };
+    match link.request("tools/list", page(), patience).await {
+        Err(LinkError::Broken(_)) => link.request("tools/list", page(), patience).await,
         answer => answer,
     }
 }

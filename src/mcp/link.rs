@@ -3,14 +3,14 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
-use hyper::{Response, StatusCode};
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::{Method, Response, StatusCode};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
@@ -18,19 +18,24 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::connector::{Connector, Dial};
-use super::sse::Events;
-use super::wire::{Reply, Request, RpcError, excerpt};
-use crate::model::Port;
+use super::exchange::{Exchange, discard};
+use super::headers::header_value;
+use super::params::Params;
+use super::terms::{
+    META_CAPABILITIES, META_CLIENT, META_PROTOCOL, METHOD, NAME, PROTOCOL, SESSION_ID, STATELESS, code,
+};
+use super::wire::{Heard, Outcome, Request, Response as Reply, RpcError, excerpt};
+use crate::model::{Offer, Port};
 
 /// A member's answer may be this large; bytes.
-const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
+pub(super) const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
 /// Connections are kept this long without use: less than the 5 s after which Node, uvicorn and
 /// others close their end, so that no request meets a closing connection.
 const KEPT: Duration = Duration::from_secs(3);
 const MOST_KEPT: usize = 8;
 
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// How long a member may take to accept a message that has no answer.
+const NO_ANSWER: Duration = Duration::from_secs(10);
 
 /// What became of a request. Only after [`LinkError::Connect`] is it certain that the member never saw it.
 #[derive(Debug, thiserror::Error)]
@@ -72,15 +77,46 @@ pub struct SavedSession {
     id: Option<String>,
     protocol: Option<String>,
     fickle: bool,
+    #[serde(default)]
+    offer: Arc<Offer>,
 }
 
 #[derive(Debug, Clone)]
 struct Session {
     id: Option<HeaderValue>,
     protocol: Option<HeaderValue>,
+    offer: Arc<Offer>,
+}
+
+/// What is asked of a member.
+#[derive(Debug)]
+pub struct Ask<'a> {
+    pub method: &'a str,
+    /// What the stateless revisions want repeated in the header `Mcp-Name`.
+    pub name: Option<&'a str>,
+    /// Headers `Mcp-Param-*`, which go with the arguments.
+    pub headers: HeaderMap,
+    pub params: Params<'a>,
+}
+
+impl<'a> Ask<'a> {
+    pub fn new(method: &'a str, params: Params<'a>) -> Self {
+        Self { method, name: None, headers: HeaderMap::new(), params }
+    }
 }
 
 impl LinkError {
+    /// One word, for metrics and the audit log.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Rpc(_) => "rpc_error",
+            Self::TimedOut(_) => "timeout",
+            Self::Connect(_) => "refused",
+            Self::Broken(_) | Self::SessionLost => "broken",
+            Self::Http { .. } | Self::NotMcp(_) | Self::TooLarge => "not_mcp",
+        }
+    }
+
     /// The hall itself is short of something (descriptors, memory, ports): it says nothing about
     /// the member.
     pub fn is_own_shortage(&self) -> bool {
@@ -130,6 +166,7 @@ impl Link {
             id: session.and_then(|session| text(&session.id)),
             protocol: session.and_then(|session| text(&session.protocol)),
             fickle: self.fickle.load(Ordering::Relaxed),
+            offer: self.offer(),
         }
     }
 
@@ -139,40 +176,108 @@ impl Link {
     ) -> Result<Self, hyper::http::uri::InvalidUri> {
         let link = Self::new(port, path, dial)?;
         let value = |text: &Option<String>| HeaderValue::from_str(text.as_ref()?).ok();
-        let _ = link.session.set(Session { id: value(&saved.id), protocol: value(&saved.protocol) });
+        let _ = link.session.set(Session {
+            id: value(&saved.id),
+            protocol: value(&saved.protocol),
+            offer: saved.offer.clone(),
+        });
         link.fickle.store(saved.fickle, Ordering::Relaxed);
         Ok(link)
     }
 
-    /// Sends one request and waits for its answer, no longer than `patience`.
-    pub async fn request<P: Serialize>(
-        &self, method: &str, params: P, patience: Duration,
+    /// The same member, without any session yet.
+    pub fn without_session(&self) -> Self {
+        Self { session: OnceLock::new(), ..self.anew() }
+    }
+
+    /// What the member has said that it offers.
+    pub fn offer(&self) -> Arc<Offer> {
+        self.session.get().map(|session| session.offer.clone()).unwrap_or_default()
+    }
+
+    /// The member speaks a revision without sessions: each request says all that a session would.
+    pub fn is_stateless(&self) -> bool {
+        self.session.get().is_some_and(|session| session.offer.stateless)
+    }
+
+    /// The member keeps something for each session.
+    pub fn has_session(&self) -> bool {
+        self.session_id().is_some()
+    }
+
+    /// Sends one request; what comes of it is read from the exchange. Never sent twice.
+    pub async fn send(&self, ask: Ask<'_>) -> Result<Exchange, LinkError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let response = self.post(Some(id), ask).await.inspect_err(|error| self.note(error))?;
+        if response.status() == StatusCode::NOT_FOUND && self.has_session() {
+            return Err(LinkError::SessionLost);
+        }
+        Ok(Exchange::of(response, Some(id)))
+    }
+
+    /// Sends one request and waits for its answer, no longer than `patience`. What the member asks meanwhile
+    /// is refused: nobody is there who could answer it.
+    pub async fn request(
+        &self, method: &str, params: Params<'_>, patience: Duration,
     ) -> Result<Box<RawValue>, LinkError> {
         let exchange = async {
-            let (response, id) = self.post(method, params, true).await?;
-            let lost = response.status() == StatusCode::NOT_FOUND && self.session_id().is_some();
-            if lost { Err(LinkError::SessionLost) } else { read_answer(response, id).await }
+            let name = params.text("name").map(std::borrow::Cow::into_owned);
+            let ask =
+                Ask { name: name.as_deref().filter(|_| method == "tools/call"), ..Ask::new(method, params) };
+            let mut exchange = self.send(ask).await?;
+            loop {
+                match exchange.next().await? {
+                    Heard::Result(result) => return Ok(result),
+                    Heard::Error(error) => return Err(LinkError::Rpc(error)),
+                    Heard::Notification { .. } => {}
+                    Heard::Request { id, method, .. } => {
+                        let nobody = format!("nobody is there to answer {}", excerpt(method.as_bytes()));
+                        let error = RpcError::new(code::NO_SUCH_METHOD, nobody);
+                        self.answer(&id, Outcome::Error(&error)).await;
+                    }
+                }
+            }
         };
         let answer = timeout(patience, exchange).await.unwrap_or(Err(LinkError::TimedOut(patience)));
-        if let Err(LinkError::Broken(_)) = &answer {
+        answer.inspect_err(|error| self.note(error))
+    }
+
+    /// A member that hangs up without a word may do so again.
+    pub fn note(&self, error: &LinkError) {
+        if matches!(error, LinkError::Broken(_)) {
             self.fickle.store(true, Ordering::Relaxed);
         }
-        answer
     }
 
     /// The first request: what the member settles in its headers is kept for all that follow.
-    pub(super) async fn initialize<P: Serialize>(
-        &self, params: P, patience: Duration,
+    pub async fn initialize(
+        &self, params: Params<'_>, patience: Duration,
     ) -> Result<Box<RawValue>, LinkError> {
         let exchange = async {
-            let (response, id) = self.post("initialize", params, true).await?;
+            let response = self.post(Some(FIRST), Ask::new("initialize", params)).await?;
             let session_id = response.headers().get(SESSION_ID).cloned();
-            let result = read_answer(response, id).await?;
+            let mut exchange = Exchange::of(response, Some(FIRST));
+            let result = loop {
+                match exchange.next().await? {
+                    Heard::Result(result) => break result,
+                    Heard::Error(error) => return Err(LinkError::Rpc(error)),
+                    Heard::Notification { .. } | Heard::Request { .. } => {}
+                }
+            };
             let protocol = protocol_version(&result).and_then(|version| HeaderValue::from_str(&version).ok());
-            let _ = self.session.set(Session { id: session_id, protocol });
+            // Its word on anything but the revision may be missing or odd.
+            let offer = serde_json::from_str(result.get()).unwrap_or_default();
+            let _ = self.session.set(Session { id: session_id, protocol, offer: Arc::new(offer) });
             Ok(result)
         };
         timeout(patience, exchange).await.unwrap_or(Err(LinkError::TimedOut(patience)))
+    }
+
+    /// From now on each request says all that a session would.
+    pub(super) fn be_stateless(&self, offer: Offer) {
+        let protocol = Some(HeaderValue::from_static(STATELESS));
+        let offer = Arc::new(Offer { stateless: true, ..offer });
+        let _ = self.session.set(Session { id: None, protocol, offer });
     }
 
     /// The revision that was settled, where the member named one.
@@ -185,28 +290,73 @@ impl Link {
     }
 
     /// Whatever the member says to a notification, or if it hangs up, does no harm.
-    pub(super) async fn notify(&self, method: &str, patience: Duration) {
+    pub async fn notify(&self, method: &str, params: Params<'_>, patience: Duration) {
         let exchange = async {
-            if let Ok((response, _)) = self.post(method, serde_json::Map::new(), false).await {
-                // Read to its end, so that the connection can be kept.
-                let _ = collect(response.into_body()).await;
+            if let Ok(response) = self.post(None, Ask::new(method, params)).await {
+                discard(response).await;
             }
         };
         let _ = timeout(patience, exchange).await;
     }
 
-    async fn post<P: Serialize>(
-        &self, method: &str, params: P, wants_answer: bool,
-    ) -> Result<(Response<Incoming>, u64), LinkError> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let message = Request { jsonrpc: "2.0", id: wants_answer.then_some(id), method, params };
+    /// Answers what the member has asked; false if it does not take the answer.
+    pub async fn answer(&self, id: &RawValue, outcome: Outcome<'_>) -> bool {
+        let exchange = async {
+            let reply = serde_json::to_vec(&Reply { jsonrpc: "2.0", id, outcome }).unwrap_or_default();
+            let sent = self.http(Method::POST, HeaderMap::new(), reply.into()).await;
+            match sent {
+                Ok(response) => discard(response).await.is_success(),
+                Err(_) => false,
+            }
+        };
+        timeout(NO_ANSWER, exchange).await.unwrap_or(false)
+    }
+
+    /// What the member has to say besides answers: the stream of its session.
+    pub async fn listen(&self) -> Result<Exchange, LinkError> {
+        let response = self.http(Method::GET, HeaderMap::new(), Bytes::new()).await?;
+        let status = response.status();
+        let exchange = Exchange::of(response, None);
+        if exchange.is_stream() { Ok(exchange) } else { Err(LinkError::Http { status, body: String::new() }) }
+    }
+
+    /// The session is not needed any more.
+    pub async fn end(&self) {
+        if self.has_session() {
+            let ending = async {
+                if let Ok(response) = self.http(Method::DELETE, HeaderMap::new(), Bytes::new()).await {
+                    discard(response).await;
+                }
+            };
+            let _ = timeout(NO_ANSWER, ending).await;
+        }
+    }
+
+    async fn post(&self, id: Option<u64>, ask: Ask<'_>) -> Result<Response<Incoming>, LinkError> {
+        let Ask { method, name, mut headers, mut params } = ask;
+        if self.is_stateless() {
+            headers.insert(METHOD, header_value(method));
+            if let Some(name) = name {
+                headers.insert(NAME, header_value(name));
+            }
+            introduce(&mut params);
+        }
+        let message = Request { jsonrpc: "2.0", id, method, params };
         let body = serde_json::to_vec(&message).map_err(|error| LinkError::NotMcp(error.to_string()))?;
-        let mut request = hyper::Request::post(self.uri.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| LinkError::NotMcp(error.to_string()))?;
-        let headers = request.headers_mut();
+        self.http(Method::POST, headers, body.into()).await
+    }
+
+    async fn http(
+        &self, method: Method, mut headers: HeaderMap, body: Bytes,
+    ) -> Result<Response<Incoming>, LinkError> {
+        let accept = match method {
+            Method::GET => "text/event-stream",
+            _ => "application/json, text/event-stream",
+        };
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if !body.is_empty() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
         if self.fickle.load(Ordering::Relaxed) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -214,9 +364,35 @@ impl Link {
             session.id.clone().map(|id| headers.insert(SESSION_ID, id));
             session.protocol.clone().map(|protocol| headers.insert(PROTOCOL, protocol));
         }
-        let response = self.client.request(request).await.map_err(sort)?;
-        Ok((response, id))
+        let mut request = hyper::Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = headers;
+        self.client.request(request).await.map_err(sort)
     }
+}
+
+/// `initialize` has a number of its own: nothing else of its link is under way.
+const FIRST: u64 = 0;
+
+/// Completes `_meta` by what every request of the stateless revisions has to say. A client that a request
+/// is passed on for has said it itself.
+fn introduce(params: &mut Params<'_>) {
+    #[derive(Serialize)]
+    struct Client {
+        name: &'static str,
+        version: &'static str,
+    }
+    let mut meta = params.object("_meta").unwrap_or_default();
+    meta.set(META_PROTOCOL, STATELESS);
+    if meta.get(META_CLIENT).is_none() {
+        meta.set(META_CLIENT, &Client { name: "guild-hall", version: env!("CARGO_PKG_VERSION") });
+    }
+    if meta.get(META_CAPABILITIES).is_none() {
+        meta.set(META_CAPABILITIES, &serde_json::Map::new());
+    }
+    let meta = meta.into_owned();
+    params.set("_meta", &meta);
 }
 
 fn client(dial: Dial) -> Client<Connector, Full<Bytes>> {
@@ -255,77 +431,6 @@ fn innermost(error: &dyn Error) -> &dyn Error {
         error = source;
     }
     error
-}
-
-async fn read_answer(response: Response<Incoming>, id: u64) -> Result<Box<RawValue>, LinkError> {
-    let status = response.status();
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    if status.is_success() && kind.trim_start().starts_with("text/event-stream") {
-        return read_events(response.into_body(), id).await;
-    }
-    let elsewhere = response.headers().get(LOCATION).map(|place| excerpt(place.as_bytes()));
-    let body = collect(response.into_body()).await?;
-    match Reply::read(&body, id) {
-        Reply::Result(result) if status.is_success() => Ok(result),
-        Reply::Error(error) => Err(LinkError::Rpc(error)),
-        _ if status.is_redirection() && elsewhere.is_some() => {
-            let place = elsewhere.unwrap_or_default();
-            Err(LinkError::Http {
-                status,
-                body: format!("it is at {place}; say so with \"path\" in the manifest"),
-            })
-        }
-        _ if !status.is_success() => Err(LinkError::Http { status, body: excerpt(&body) }),
-        Reply::Nonsense(what) => Err(LinkError::NotMcp(what)),
-        _ => Err(LinkError::NotMcp(format!("it answered with a message of its own: {}", excerpt(&body)))),
-    }
-}
-
-/// Passes over what comes before the answer.
-async fn read_events(mut body: Incoming, id: u64) -> Result<Box<RawValue>, LinkError> {
-    let mut events = Events::default();
-    let mut answer = None;
-    let mut take = |data: &[u8]| {
-        match Reply::read(data, id) {
-            Reply::Other => return true,
-            reply => answer = Some(reply),
-        }
-        false
-    };
-    let mut read = 0;
-    while let Some(piece) = body.frame().await {
-        let piece = piece.map_err(|error| LinkError::Broken(error.to_string()))?;
-        let Some(piece) = piece.data_ref() else { continue };
-        read += piece.len();
-        if read > LARGEST_ANSWER {
-            return Err(LinkError::TooLarge);
-        }
-        if !events.feed(piece, &mut take) {
-            break;
-        }
-    }
-    events.finish(&mut take);
-    match answer {
-        Some(Reply::Result(result)) => Ok(result),
-        Some(Reply::Error(error)) => Err(LinkError::Rpc(error)),
-        Some(Reply::Nonsense(what)) => Err(LinkError::NotMcp(what)),
-        Some(Reply::Other) | None => {
-            Err(LinkError::Broken("its event stream ended without the answer".into()))
-        }
-    }
-}
-
-async fn collect(mut body: Incoming) -> Result<Vec<u8>, LinkError> {
-    let mut bytes = Vec::new();
-    while let Some(piece) = body.frame().await {
-        let piece = piece.map_err(|error| LinkError::Broken(error.to_string()))?;
-        let Some(piece) = piece.data_ref() else { continue };
-        if bytes.len() + piece.len() > LARGEST_ANSWER {
-            return Err(LinkError::TooLarge);
-        }
-        bytes.extend_from_slice(piece);
-    }
-    Ok(bytes)
 }
 
 /// What the member says it speaks, if it says so.

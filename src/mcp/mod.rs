@@ -1,14 +1,22 @@
 //! F2. The Model Context Protocol: connecting to a member, tolerant of the smallest servers.
-//! Called by `hall` (handshakes, probes) and `control` (calls).
+//! Called by `hall` (handshakes, probes, calls) and `gateway`.
 
 mod connector;
 mod example_member;
+mod exchange;
 mod handshake;
+mod headers;
 mod link;
+mod params;
 mod sse;
+pub mod terms;
 mod wire;
 
 pub use connector::Dial;
 pub use example_member::serve_example;
-pub use handshake::{Obstacle, greet, list_tools};
-pub use link::{Link, LinkError, SavedSession};
+pub use exchange::Exchange;
+pub use handshake::{Obstacle, greet, introduction, list_tools};
+pub use headers::{header_text, header_value};
+pub use link::{Ask, Link, LinkError, SavedSession};
+pub use params::Params;
+pub use wire::{Heard, Outcome, Response, RpcError, excerpt};

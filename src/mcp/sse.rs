@@ -27,6 +27,11 @@ impl Events {
         true
     }
 
+    /// What is held of an event that is not complete; bytes.
+    pub(super) fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// The stream has ended: an event that lacks its blank line counts all the same.
     pub(super) fn finish(mut self, mut take: impl FnMut(&[u8]) -> bool) {
         if self.end_of_line(&mut take) {

@@ -16,7 +16,7 @@ mod roster;
 pub use diagnosis::{Diagnosis, Place, Rejection};
 pub use exit::{Exit, Pid, signal_name};
 pub use failure::Failure;
-pub use handshake::{Handshake, Tool};
+pub use handshake::{Handshake, NamedAs, Offer, Tool};
 pub use instance::Instance;
 pub use key::{KeyError, MemberKey};
 pub use manifest::{Dialect, Digest, Manifest, RestartPolicy, Transport};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Dialect, Exit, Instance, MemberKey, PhaseName, Pid, Port, Status, Timestamp, Tool, Transport, signal_name,
+    Dialect, Exit, Instance, MemberKey, Offer, PhaseName, Pid, Port, Status, Timestamp, Tool, Transport,
+    signal_name,
 };
 
 /// All members at one moment, sorted by name.
@@ -24,6 +25,9 @@ pub struct HallFacts {
     pub version: String,
     pub pid: Pid,
     pub started_at: Timestamp,
+    /// Where the gateway listens besides the socket: `127.0.0.1:4180`.
+    #[serde(default)]
+    pub gateway: Option<String>,
 }
 
 /// One member in the roster. The environment of a member is never part of it.
@@ -67,6 +71,9 @@ pub struct Entry {
     /// How long a call may take; not told outside.
     #[serde(skip)]
     pub call_timeout: Duration,
+    /// What it offers besides tools; not told outside.
+    #[serde(skip)]
+    pub offer: Option<Arc<Offer>>,
 }
 
 /// How the last process of a member ended; both `null` where the kernel did not tell.

@@ -19,8 +19,11 @@ pub mod process;
 /// F3: the loop, and the tasks that carry out what the core decides.
 pub mod hall;
 
-/// F4: the local API and its client.
+/// F4: the local API, its server and its client.
 pub mod control;
+
+/// F4: one MCP endpoint in front of all members.
+pub mod gateway;
 
 /// F5: one file a verb.
 pub mod cli;

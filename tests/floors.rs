@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each room and its floor. A new module at the top of `src` must be added here.
-const FLOORS: [(&str, u8); 9] = [
+const FLOORS: [(&str, u8); 10] = [
     ("model", 0),
     ("dialect", 1),
     ("lifecycle", 1),
@@ -16,6 +16,7 @@ const FLOORS: [(&str, u8); 9] = [
     ("mcp", 2),
     ("hall", 3),
     ("control", 4),
+    ("gateway", 4),
     ("cli", 5),
 ];
 

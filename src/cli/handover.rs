@@ -4,8 +4,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use serde_json::value::RawValue;
 
+use super::doors::{Doors, HandedDoors};
 use super::output::Output;
-use crate::control::{Handed, Server};
 use crate::hall::Hall;
 use crate::process::{PassedListener, inheritance, on_trial, own_program, pass_trial, succeed, try_out};
 
@@ -13,7 +13,7 @@ use crate::process::{PassedListener, inheritance, on_trial, own_program, pass_tr
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct Estate {
     pub(super) hall: Box<RawValue>,
-    pub(super) server: Handed,
+    pub(super) doors: HandedDoors,
     /// What the service manager has passed: name and descriptor.
     listeners: Vec<(String, RawFd)>,
 }
@@ -47,7 +47,7 @@ pub(super) fn trial() -> Option<Result<(), String>> {
 
 /// Returns only if the hall goes on as it is, with the reason.
 pub(super) async fn hand_over(
-    hall: &Hall, server: &Server, passed: &[PassedListener], output: Output,
+    hall: &Hall, doors: &Doors, passed: &[PassedListener], output: Output,
 ) -> String {
     let program = own_program();
     let appraised = match hall.appraise().await {
@@ -63,7 +63,7 @@ pub(super) async fn hand_over(
         Ok(Err(why)) => return why,
         Err(panic) => return panic.to_string(),
     }
-    let paused = server.pause().await;
+    let paused = doors.pause().await;
     let handed = paused.handed();
     let listeners: Vec<(String, RawFd)> =
         passed.iter().map(|passed| (passed.name.clone(), passed.listener.as_raw_fd())).collect();
@@ -71,7 +71,7 @@ pub(super) async fn hand_over(
         let passed = listeners.iter().map(|(_, descriptor)| *descriptor);
         let keep: Vec<RawFd> = keep.iter().copied().chain(handed.descriptors()).chain(passed).collect();
         let whole = RawValue::from_string(hall.into())
-            .and_then(|hall| serde_json::to_vec(&Estate { hall, server: handed, listeners }));
+            .and_then(|hall| serde_json::to_vec(&Estate { hall, doors: handed, listeners }));
         output.drain();
         match whole {
             Ok(estate) => succeed(&program, &estate, &keep),
@@ -79,6 +79,6 @@ pub(super) async fn hand_over(
         }
     };
     let error = hall.hand_over(Box::new(become_next)).await;
-    server.unpause(paused).await;
+    doors.unpause(paused).await;
     error.to_string()
 }

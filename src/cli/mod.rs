@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod config;
 mod doctor;
+mod doors;
 mod end_leftovers;
 mod handover;
 mod logs;

@@ -1,6 +1,7 @@
 //! `run`: the hall, in the foreground.
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use futures_util::future::OptionFuture;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
+use super::doors::{Auth, Doors, Listen};
 use super::handover::{self, Estate};
 use super::notify::Notifier;
 use super::output::Output;
 use super::run_view::View;
 use super::{Failed, run_dir};
-use crate::control::{Door, Server};
+use crate::control::Door;
 use crate::hall::{Hall, HallSettings, RunDir};
 use crate::model::PortRange;
 use crate::process::{
@@ -38,9 +40,12 @@ pub(super) struct Run {
     /// Where the hall keeps its socket, PID files and logs [default: $RUNTIME_DIRECTORY, else run]
     #[arg(long, value_name = "DIR", env = "GUILD_HALL_RUN_DIR")]
     run_dir: Option<PathBuf>,
-    /// Where to listen besides the socket: only `none` yet
-    #[arg(long, value_name = "ADDR", default_value = "none", value_parser = ["none"], hide = true, env = "GUILD_HALL_LISTEN")]
-    listen: String,
+    /// Where the gateway listens besides the socket; none for the socket alone
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4180", env = "GUILD_HALL_LISTEN")]
+    listen: Listen,
+    /// Let everyone who reaches that port use every tool, without the token
+    #[arg(long, env = "GUILD_HALL_NO_AUTH", value_parser = BoolishValueParser::new())]
+    no_auth: bool,
     /// The ports that members get
     #[arg(long, value_name = "FIRST-LAST", default_value = "50000-51000", env = "GUILD_HALL_PORTS")]
     ports: PortRange,
@@ -104,6 +109,8 @@ impl Run {
             watch: self.watch,
             gateway: None,
         };
+        let entrance =
+            Entrance { listen: self.listen, auth: if self.no_auth { Auth::None } else { Auth::Token } };
         let start = match Estate::inherit() {
             Some(estate) => {
                 let estate = estate.map_err(Failed::new)?;
@@ -123,10 +130,32 @@ impl Run {
             .enable_all()
             .build()
             .map_err(|error| Failed::new(format!("cannot start: {error}")))?;
-        let outcome = runtime.block_on(run(settings, start, &passed, output, on_terminal));
+        let outcome = runtime.block_on(run(settings, entrance, start, &passed, output, on_terminal));
         // Nothing that still runs is waited for: it could only be a read of a followed log.
         runtime.shutdown_background();
         outcome
+    }
+}
+
+/// How the gateway is reached over TCP.
+struct Entrance {
+    listen: Listen,
+    auth: Auth,
+}
+
+impl Entrance {
+    /// The port that the service manager has opened, or the one that is wanted.
+    async fn open(&self, passed: &[PassedListener]) -> Result<Option<Door>, Failed> {
+        if let Some(PassedListener { listener, .. }) = passed.first() {
+            let door = listener.try_clone().and_then(Door::passed);
+            return door
+                .map(Some)
+                .map_err(|error| Failed::new(format!("cannot use the passed socket: {error}")));
+        }
+        match self.listen {
+            Listen::Nowhere => Ok(None),
+            Listen::At(address) => Door::open_tcp(address).await.map(Some).map_err(Failed::new),
+        }
     }
 }
 
@@ -137,31 +166,35 @@ enum Start {
 }
 
 async fn run(
-    settings: HallSettings, start: Start, passed: &[PassedListener], output: &Output, on_terminal: bool,
+    mut settings: HallSettings, entrance: Entrance, start: Start, passed: &[PassedListener], output: &Output,
+    on_terminal: bool,
 ) -> Result<(), Failed> {
     let no_signals = |error: std::io::Error| Failed::new(format!("cannot listen for signals: {error}"));
     let mut signals = Signals::new().map_err(no_signals)?;
     hear_signals();
     let deaths = signal(SignalKind::child()).map_err(no_signals)?;
     let terminal = on_terminal.then_some(output);
-    let (hall, running, server) = match start {
+    let told = |address: Option<SocketAddr>| address.map(|at| at.to_string());
+    let (hall, running, doors) = match start {
         Start::New(run_dir) => {
             let door = Door::open(&run_dir.socket()).map_err(Failed::new)?;
+            let tcp = entrance.open(passed).await?;
+            settings.gateway = told(tcp.as_ref().and_then(Door::address));
             // A members directory on a disk that hangs must not swallow a Ctrl-C.
             let started = tokio::select! {
                 started = Hall::start(settings, run_dir) => started,
                 () = signals.stop() => return Err(Failed::new("asked to stop before the members directory was read")),
             };
             let (hall, running) = started.map_err(Failed::new)?;
-            let server = Server::start(door, hall.clone());
+            let doors = Doors::start(door, tcp, entrance.auth, &hall).map_err(Failed::new)?;
             // On a task of its own: it must take messages while this one waits to send one.
-            (hall, tokio::spawn(running), server)
+            (hall, tokio::spawn(running), doors)
         }
-        Start::Inherited(Estate { hall, server, .. }) => {
+        Start::Inherited(Estate { hall, doors, .. }) => {
+            settings.gateway = told(doors.address());
             let (hall, running) = Hall::resume(settings, hall.get()).map_err(Failed::new)?;
-            let resumed = Server::resume(server, &hall.run_dir().socket(), hall.clone());
-            let server = resumed.map_err(|error| Failed::new(format!("cannot take up the API: {error}")))?;
-            (hall, tokio::spawn(running), server)
+            let doors = Doors::resume(doors, entrance.auth, &hall).map_err(Failed::new)?;
+            (hall, tokio::spawn(running), doors)
         }
     };
     // Only now: children of the image before are no orphans.
@@ -170,12 +203,12 @@ async fn run(
         tokio::spawn(View::new(hall.clone(), output.clone()).show());
     } else {
         let (socket, members) = (hall.run_dir().socket(), hall.members_dir());
-        tracing::info!(socket = %socket.display(), members = %members.display(), pid = std::process::id(), "the hall is up");
+        tracing::info!(socket = %socket.display(), gateway = hall.roster().hall.gateway.as_deref().unwrap_or("none"), members = %members.display(), pid = std::process::id(), "the hall is up");
     }
-    let hand_over = || handover::hand_over(&hall, &server, passed, output.clone());
+    let hand_over = || handover::hand_over(&hall, &doors, passed, output.clone());
     let outcome = follow(&hall, running, &mut signals, terminal, hand_over).await;
     burying.abort();
-    server.finish().await;
+    doors.finish().await;
     outcome.map_err(Failed::new)?;
     announce(terminal, "all members are stopped");
     Ok(())

@@ -18,9 +18,10 @@ use hyper::server::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tower_service::Service as _;
+
+use super::stream::Stream;
 
 /// A client may take so long to send the head of a request, and keep a connection unused so long.
 const LONGEST_HEAD: Duration = Duration::from_secs(75);
@@ -28,7 +29,7 @@ const LONGEST_HEAD: Duration = Duration::from_secs(75);
 /// A connection at rest.
 #[derive(Debug)]
 pub(super) struct Frozen {
-    pub(super) stream: UnixStream,
+    pub(super) stream: Stream,
     /// What was read of the next request.
     pub(super) unread: Vec<u8>,
 }
@@ -150,7 +151,7 @@ where
 
 /// The connection itself: first what was read of it before, then what comes.
 struct Wire {
-    stream: UnixStream,
+    stream: Stream,
     unread: Vec<u8>,
     activity: Arc<Activity>,
 }

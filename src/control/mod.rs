@@ -1,4 +1,4 @@
-//! F4. The local API on the Unix socket, and its client.
+//! F4. The local API, its server on the Unix socket and over TCP, and its client.
 
 mod client;
 mod conversation;
@@ -10,10 +10,12 @@ mod metrics;
 mod problem;
 mod routes;
 mod server;
+mod stream;
 mod tools;
 
 pub use client::{Client, ClientError, Streamed};
-pub use door::{Door, DoorError};
+pub use door::{Door, DoorError, Place};
 pub use logs::{GOES_ON_AT, STARTS_AT};
 pub use problem::Problem;
+pub use routes::{health_router, router};
 pub use server::{Handed, Paused, Server};

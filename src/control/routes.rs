@@ -14,7 +14,16 @@ use crate::hall::Hall;
 /// A request may be this large; bytes.
 const LARGEST_REQUEST: usize = 4 * 1024 * 1024;
 
-pub(super) fn router(hall: Hall) -> Router {
+/// What whoever watches the hall may ask without being let in.
+pub fn health_router(hall: Hall) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(members::ready))
+        .with_state(hall)
+}
+
+/// All of the API.
+pub fn router(hall: Hall) -> Router {
     Router::new()
         .route("/v1/roster", get(members::roster))
         .route("/v1/roster/{name}", get(members::entry))

@@ -2,19 +2,17 @@
 //! that are open: a client that keeps its connection does not notice the handover.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::Listener;
-use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
 use super::conversation::{Frozen, converse};
-use super::door::Door;
-use super::routes;
+use super::door::{Door, Place};
+use super::stream::Stream;
 use crate::hall::{Hall, Leaving};
 use crate::process::inherited;
 
@@ -63,25 +61,25 @@ enum Order {
 
 impl Server {
     /// Serves until it is finished.
-    pub fn start(door: Door, hall: Hall) -> Self {
-        Self::go_on(door, Vec::new(), hall)
+    pub fn start(door: Door, router: Router, hall: Hall) -> Self {
+        Self::go_on(door, Vec::new(), router, hall)
     }
 
     /// Goes on with what the image before has handed over.
-    pub fn resume(handed: Handed, path: &std::path::Path, hall: Hall) -> io::Result<Self> {
-        let door = Door::inherit(inherited(handed.door)?, path)?;
+    pub fn resume(handed: Handed, place: Place<'_>, router: Router, hall: Hall) -> io::Result<Self> {
+        let door = Door::inherit(inherited(handed.door)?, place)?;
         let mut frozen = Vec::new();
         for HandedConnection { descriptor, unread } in handed.connections {
-            let stream = std::os::unix::net::UnixStream::from(inherited(descriptor)?);
-            frozen.push(Frozen { stream: UnixStream::from_std(stream)?, unread });
+            let stream = Stream::inherit(inherited(descriptor)?, place)?;
+            frozen.push(Frozen { stream, unread });
         }
-        Ok(Self::go_on(door, frozen, hall))
+        Ok(Self::go_on(door, frozen, router, hall))
     }
 
-    fn go_on(door: Door, frozen: Vec<Frozen>, hall: Hall) -> Self {
+    fn go_on(door: Door, frozen: Vec<Frozen>, router: Router, hall: Hall) -> Self {
         let (orders, taken) = mpsc::channel(1);
         let number = door.as_raw_fd();
-        let serving = tokio::spawn(serve(door, frozen, routes::router(hall.clone()), taken));
+        let serving = tokio::spawn(serve(door, frozen, router, taken));
         Self { hall, door: number, orders, serving }
     }
 
@@ -143,7 +141,7 @@ async fn serve(mut door: Door, frozen: Vec<Frozen>, router: Router, mut orders: 
     go_on(&mut conversations, frozen);
     loop {
         tokio::select! {
-            (stream, ()) = door.accept(), if conversations.len() < MOST_CONNECTIONS => {
+            stream = door.accept(), if conversations.len() < MOST_CONNECTIONS => {
                 go_on(&mut conversations, vec![Frozen { stream, unread: Vec::new() }]);
             }
             Some(_) = conversations.join_next(), if !conversations.is_empty() => {}
@@ -166,11 +164,4 @@ async fn serve(mut door: Door, frozen: Vec<Frozen>, router: Router, mut orders: 
             },
         }
     }
-}
-
-/// For [`Door::inherit`].
-pub(super) fn listener(descriptor: OwnedFd) -> io::Result<tokio::net::UnixListener> {
-    let listener = std::os::unix::net::UnixListener::from(descriptor);
-    listener.set_nonblocking(true)?;
-    tokio::net::UnixListener::from_std(listener)
 }

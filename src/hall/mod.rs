@@ -15,6 +15,7 @@ mod opening;
 mod publish;
 mod remains;
 mod run_dir;
+mod secret;
 mod stop_note;
 mod sweeper;
 mod turn;
@@ -32,14 +33,17 @@ use tokio::sync::{Mutex, broadcast, mpsc, oneshot, watch};
 use crate::discovery::{DiscoveryError, discover};
 use crate::lifecycle::{Refusal, Report, Wish};
 use crate::mcp::{Link, list_tools};
-use crate::model::{Changes, Entry, Found, Handshake, Instance, MemberKey, PhaseName, Pid, PortRange, Roster};
+use crate::model::{
+    Changes, Entry, Found, Handshake, Instance, MemberKey, PhaseName, Pid, PortRange, Roster,
+};
 use crate::process::{Cgroups, PidFiles};
 
 pub use calls::{CallError, CallOutcome, LONGEST_REST, Reached};
 pub use estate::{BecomeNext, HandOverError};
 pub use ledger::{Account, Ledger};
-pub use names::{NamedTool, named_tools};
+pub use names::{NamedTool, named_tools, plain_key};
 pub use run_dir::{RunDir, RunDirError};
+pub use secret::Secret;
 
 use calls::Links;
 use flight::Flight;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::model::{Entry, Roster, Tool};
+use crate::model::{Entry, MemberKey, Roster, Tool};
 
 /// Longest name that clients accept.
 const LONGEST: usize = 64;
@@ -57,6 +57,13 @@ pub fn named_tools(roster: &Roster) -> Vec<NamedTool> {
         }
     }
     named
+}
+
+/// A member's key as it begins the names of what it offers; with a hash where another one reads alike.
+pub fn plain_key(roster: &Roster, member: &MemberKey) -> String {
+    let keys: Vec<String> = roster.members.iter().map(|entry| plain(entry.name.as_str())).collect();
+    let key = plain(member.as_str());
+    if is_shared(&key, &keys) { hashed(&key, member.as_str(), "") } else { key }
 }
 
 /// Every character that clients may not accept, as `-`.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::secret::Secret;
 use crate::model::MemberKey;
 use crate::process::fault;
 
@@ -98,6 +99,16 @@ impl RunDir {
 
     pub fn log(&self, key: &MemberKey) -> PathBuf {
         self.logs().join(format!("{}.log", key.file_stem()))
+    }
+
+    /// The bearer token of the TCP listener.
+    pub fn token(&self) -> io::Result<Secret> {
+        Secret::keep(&self.path.join("token"))
+    }
+
+    /// Signs the ids of sessions.
+    pub fn session_key(&self) -> io::Result<Secret> {
+        Secret::keep(&self.path.join("session-key"))
     }
 
     /// One line for each call.

@@ -49,6 +49,11 @@ impl<'a> Params<'a> {
         self
     }
 
+    /// A value that was read elsewhere.
+    pub fn push(&mut self, name: String, value: Box<RawValue>) {
+        self.0.push((name.into(), Cow::Owned(value)));
+    }
+
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(known, _)| known != name);
     }

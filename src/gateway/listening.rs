@@ -1,0 +1,254 @@
+//! Clients that listen: the stream of a session, and `subscriptions/listen` of the stateless revisions.
+//! Each hears what has changed in its scope, and what members have to say to it alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::response::Response;
+use futures_util::stream;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::answer::{Answer, error, events, message, result, to_client, whole};
+use super::caller::Caller;
+use super::own::Own;
+use super::scope::Scope;
+use super::visitor::Visitor;
+use super::{Changed, Gateway};
+use crate::mcp::terms::{META_SUBSCRIPTION, code};
+use crate::mcp::{Ask, Exchange, Heard, Params};
+
+/// How long a member may take to accept a notification.
+pub(super) const NOTIFICATION: Duration = Duration::from_secs(2);
+/// Members that are being started have so long before a client is told what they can do.
+const READY: Duration = Duration::from_secs(10);
+/// A line that says nothing, so that both ends notice when the other is gone.
+const ALIVE: Duration = Duration::from_secs(30);
+/// Messages that may wait for a client that does not read.
+const BEHIND: usize = 256;
+/// Resources that one client may watch.
+const MOST_WATCHED: usize = 1000;
+/// A member has so long to begin to watch a resource.
+const WATCHED: Duration = Duration::from_secs(5);
+
+impl Gateway {
+    /// Until members have had the chance to say what they can do.
+    pub(super) async fn until_ready(&self, scope: &Scope) {
+        let hall = self.hall();
+        let mut rosters = hall.watch();
+        let is_ready = |roster: &Arc<crate::model::Roster>| match scope {
+            Scope::All => hall.is_ready(),
+            Scope::One(member) => roster.entry(member.as_str()).is_none_or(|entry| entry.settled),
+        };
+        let _ = timeout(READY, rosters.wait_for(is_ready)).await;
+    }
+
+    /// What a session's client hears outside of its calls.
+    pub(super) fn stream_of(&self, scope: Scope, visitor: Arc<Visitor>) -> Response {
+        let (number, messages) = visitor.open_stream();
+        let listener = Listener {
+            scope,
+            changes: self.0.changes.subscribe(),
+            leaving: Box::pin(self.hall().leaving()),
+            messages,
+            kinds: vec!["tools", "prompts", "resources"],
+            subscription: None,
+            visitor: Some((visitor, number)),
+            watching: JoinSet::new(),
+            waiting: Vec::new(),
+        };
+        listener.respond()
+    }
+
+    /// `subscriptions/listen`: hears what it has asked for, for as long as it listens.
+    pub(super) async fn listen(
+        &self, scope: Scope, caller: Caller, id: Box<RawValue>, params: &Params<'_>,
+    ) -> Response {
+        let wanted = params.object("notifications").unwrap_or_default();
+        let is_wanted = |field: &str| wanted.get(field).is_some_and(|value| value.get() == "true");
+        let mut honoured = serde_json::Map::new();
+        let mut kinds = Vec::new();
+        for (field, kind) in [
+            ("toolsListChanged", "tools"),
+            ("promptsListChanged", "prompts"),
+            ("resourcesListChanged", "resources"),
+        ] {
+            if is_wanted(field) {
+                honoured.insert(field.into(), Value::Bool(true));
+                kinds.push(kind);
+            }
+        }
+        let uris: Vec<String> = wanted
+            .get("resourceSubscriptions")
+            .and_then(|uris| serde_json::from_str(uris.get()).ok())
+            .unwrap_or_default();
+        if uris.len() > MOST_WATCHED {
+            let what = format!("no more than {MOST_WATCHED} resources can be watched at a time");
+            let refused = Err(error(code::INVALID_PARAMS, what));
+            return whole(axum::http::StatusCode::BAD_REQUEST, &id, &refused);
+        }
+        // Before anything is looked at: what changes from now on is heard.
+        let changes = self.0.changes.subscribe();
+        let (sender, messages) = mpsc::channel(BEHIND);
+        let mut watching = JoinSet::new();
+        let mut watched = Vec::new();
+        for uri in uris {
+            if let Some(exchange) = self.watch_resource(&scope, &caller, &uri).await {
+                watching.spawn(forward(exchange, uri.clone(), id.clone(), sender.clone()));
+                watched.push(uri);
+            }
+        }
+        if !watched.is_empty() {
+            honoured.insert("resourceSubscriptions".into(), json!(watched));
+        }
+        let acknowledged = json!({"_meta": {META_SUBSCRIPTION: &id}, "notifications": honoured});
+        let first = acknowledged
+            .to_raw()
+            .map(|params| to_client(None, "notifications/subscriptions/acknowledged", Some(&params)));
+        let listener = Listener {
+            scope,
+            changes,
+            leaving: Box::pin(self.hall().leaving()),
+            messages,
+            kinds,
+            subscription: Some(id),
+            visitor: None,
+            watching,
+            waiting: first.into_iter().collect(),
+        };
+        listener.respond()
+    }
+
+    /// Has a member tell of changes of a resource; `None` if it cannot.
+    async fn watch_resource(&self, scope: &Scope, caller: &Caller, uri: &str) -> Option<Watched> {
+        let (member, own_uri) = self.whose_resource(scope, uri).await.ok()?;
+        let reached = self.hall().reach(member.as_str()).await.ok()?;
+        if !reached.entry.offer.as_ref()?.has("resources/subscribe") {
+            return None;
+        }
+        if reached.link.is_stateless() {
+            let wanted = json!({"resourceSubscriptions": [own_uri]});
+            let params = Params::default().with("notifications", &wanted);
+            let exchange =
+                timeout(WATCHED, reached.link.send(Ask::new("subscriptions/listen", params))).await;
+            return Some(Watched { exchange: exchange.ok()?.ok()?, _own: None });
+        }
+        let own = Own::open(&reached.link, &caller.capabilities.text, None).await.ok()?;
+        let exchange = timeout(WATCHED, own.link.listen()).await.ok()?.ok()?;
+        let params = Params::default().with("uri", &own_uri);
+        own.link.request("resources/subscribe", params, WATCHED).await.ok()?;
+        Some(Watched { exchange, _own: Some(own) })
+    }
+}
+
+/// A resource that a member watches.
+struct Watched {
+    exchange: Exchange,
+    /// The session that it is watched in.
+    _own: Option<Own>,
+}
+
+/// Passes on what a member says of a resource, under the name by which the client knows it.
+async fn forward(mut watched: Watched, uri: String, id: Box<RawValue>, to: mpsc::Sender<Bytes>) {
+    while let Ok(heard) = watched.exchange.next().await {
+        let Heard::Notification { method, .. } = heard else { continue };
+        if method != "notifications/resources/updated" {
+            continue;
+        }
+        let params = json!({"uri": uri, "_meta": {META_SUBSCRIPTION: &id}});
+        let Some(params) = params.to_raw() else { continue };
+        if to.send(to_client(None, &method, Some(&params))).await.is_err() {
+            return;
+        }
+    }
+}
+
+trait ToRaw {
+    fn to_raw(&self) -> Option<Box<RawValue>>;
+}
+
+impl ToRaw for Value {
+    fn to_raw(&self) -> Option<Box<RawValue>> {
+        serde_json::value::to_raw_value(self).ok()
+    }
+}
+
+/// One client that listens.
+struct Listener {
+    scope: Scope,
+    changes: broadcast::Receiver<Changed>,
+    leaving: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+    messages: mpsc::Receiver<Bytes>,
+    kinds: Vec<&'static str>,
+    /// The id of the request that listens, in the stateless revisions.
+    subscription: Option<Box<RawValue>>,
+    visitor: Option<(Arc<Visitor>, u64)>,
+    watching: JoinSet<()>,
+    /// To be said next.
+    waiting: Vec<Bytes>,
+}
+
+impl Listener {
+    fn respond(self) -> Response {
+        events(stream::unfold(Some(self), |listener| async move {
+            let mut listener = listener?;
+            match listener.next().await {
+                Some(message) => Some((message, Some(listener))),
+                None => listener.last().map(|message| (message, None)),
+            }
+        }))
+    }
+
+    /// `None` when the hall is about to make way for the next.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(message) = self.waiting.pop() {
+                return Some(message);
+            }
+            tokio::select! {
+                biased;
+                () = &mut self.leaving => return None,
+                Some(message) = self.messages.recv() => return Some(message),
+                changed = self.changes.recv() => match changed {
+                    Ok(changed) if self.scope.includes(&changed.member) => self.announce(&[changed.kind]),
+                    Ok(_) => {}
+                    Err(RecvError::Lagged(_)) => self.announce(&["tools", "prompts", "resources"]),
+                    Err(RecvError::Closed) => return None,
+                },
+                () = tokio::time::sleep(ALIVE) => return Some(Bytes::new()),
+            }
+        }
+    }
+
+    fn announce(&mut self, kinds: &[&'static str]) {
+        for kind in kinds.iter().filter(|kind| self.kinds.contains(*kind)) {
+            let method = format!("notifications/{kind}/list_changed");
+            let params =
+                self.subscription.as_ref().and_then(|id| json!({"_meta": {META_SUBSCRIPTION: id}}).to_raw());
+            self.waiting.push(to_client(None, &method, params.as_deref()));
+        }
+    }
+
+    /// A subscription ends with the answer to its request.
+    fn last(&self) -> Option<Bytes> {
+        let id = self.subscription.as_ref()?;
+        let said =
+            Params::default().with("resultType", "complete").with("_meta", &json!({META_SUBSCRIPTION: id}));
+        let answer: Answer = result(&said);
+        Some(message(id, &answer).into())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.watching.abort_all();
+        if let Some((visitor, number)) = &self.visitor {
+            visitor.close_stream(*number);
+        }
+    }
+}

@@ -17,7 +17,7 @@ use super::own::Own;
 use super::param_headers::ParamHeaders;
 use super::parked::Parked;
 use crate::hall::{Account, CallError, LONGEST_REST, Reached};
-use crate::mcp::terms::{META_CAPABILITIES, META_CLIENT, code};
+use crate::mcp::terms::{META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, code};
 use crate::mcp::{Ask, Exchange, Heard, LinkError, Outcome, Params, RpcError, excerpt};
 
 /// What goes to the client.
@@ -160,7 +160,10 @@ impl Call {
         let mut meta = params.object("_meta").unwrap_or_default().into_owned();
         let has_meta = params.get("_meta").is_some();
         if stateless {
-            if let Era::Session(_) = self.caller.era {
+            if let Era::Session(visitor) = &self.caller.era {
+                if let Some(level) = visitor.level() {
+                    meta.set(META_LOG_LEVEL, &level);
+                }
                 meta.set(META_CAPABILITIES, &self.caller.capabilities.text);
                 let (name, version) = self.caller.name.split_once('/').unwrap_or((&self.caller.name, "?"));
                 meta.set(META_CLIENT, &serde_json::json!({"name": name, "version": version}));
@@ -194,7 +197,12 @@ impl Call {
             return (None, None);
         }
         match &self.caller.era {
-            Era::Session(visitor) if self.caller.capabilities.are_any() || visitor.level().is_some() => {
+            Era::Session(visitor)
+                if self.caller.capabilities.are_any()
+                    || visitor.level().is_some()
+                    || visitor.owns.get(reached.instance).is_some()
+                    || self.request.method == "resources/subscribe" =>
+            {
                 (self.gateway.own_of(visitor, &self.caller, reached).await, None)
             }
             Era::Session(_) => (None, None),
@@ -213,7 +221,7 @@ impl Call {
 
     fn log_level(&self) -> Option<String> {
         let meta = self.request.params.object("_meta")?;
-        meta.text("io.modelcontextprotocol/logLevel").map(std::borrow::Cow::into_owned)
+        meta.text(META_LOG_LEVEL).map(std::borrow::Cow::into_owned)
     }
 
     /// Passes on what the member says, until it has answered.

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::answer::{Answer, error, events, message, result, to_client, whole};
-use super::caller::Caller;
+use super::caller::{Caller, Era};
 use super::own::Own;
 use super::scope::Scope;
 use super::visitor::Visitor;
@@ -32,7 +32,7 @@ const ALIVE: Duration = Duration::from_secs(30);
 /// Messages that may wait for a client that does not read.
 const BEHIND: usize = 256;
 /// Resources that one client may watch.
-const MOST_WATCHED: usize = 1000;
+pub(super) const MOST_WATCHED: usize = 1000;
 /// A member has so long to begin to watch a resource.
 const WATCHED: Duration = Duration::from_secs(5);
 
@@ -99,7 +99,12 @@ impl Gateway {
         let mut watched = Vec::new();
         for uri in uris {
             if let Some(exchange) = self.watch_resource(&scope, &caller, &uri).await {
-                watching.spawn(forward(exchange, uri.clone(), id.clone(), sender.clone()));
+                let to = sender.clone();
+                let tell = move |message| {
+                    let to = to.clone();
+                    async move { to.send(message).await.is_ok() }
+                };
+                watching.spawn(forward(exchange, uri.clone(), Some(id.clone()), tell));
                 watched.push(uri);
             }
         }
@@ -122,6 +127,45 @@ impl Gateway {
             waiting: first.into_iter().collect(),
         };
         listener.respond()
+    }
+
+    /// `resources/subscribe` and its opposite, where the member is one without sessions: what it says is
+    /// heard here for the client. `None` for any other member, which is asked itself.
+    pub(super) async fn subscribe(
+        &self, scope: &Scope, caller: &Caller, method: &str, params: &Params<'_>,
+    ) -> Option<Answer> {
+        let Era::Session(visitor) = &caller.era else { return None };
+        let uri = params.text("uri")?;
+        let (member, _) = self.whose_resource(scope, &uri).await.ok()?;
+        let roster = self.hall().roster();
+        if !roster.entry(member.as_str())?.offer.as_ref()?.stateless {
+            return None;
+        }
+        if method == "resources/unsubscribe" {
+            visitor.unwatch(&uri);
+            return Some(Ok(super::empty_object()));
+        }
+        let Some(watched) = self.watch_resource(scope, caller, &uri).await else {
+            return Some(Err(error(
+                code::INVALID_PARAMS,
+                format!("{member} does not tell of changes of {uri:?}"),
+            )));
+        };
+        let uri = uri.into_owned();
+        let (told, heard) = (Arc::downgrade(visitor), uri.clone());
+        let watching = tokio::spawn(forward(watched, heard, None, move |message| {
+            let visitor = told.upgrade();
+            async move { visitor.map(|visitor| visitor.tell(message)).is_some() }
+        }));
+        if visitor.watch(uri, watching.abort_handle()) {
+            Some(Ok(super::empty_object()))
+        } else {
+            watching.abort();
+            Some(Err(error(
+                code::INTERNAL,
+                format!("no more than {MOST_WATCHED} resources can be watched at a time"),
+            )))
+        }
     }
 
     /// Has a member tell of changes of a resource; `None` if it cannot.
@@ -153,16 +197,22 @@ struct Watched {
     _own: Option<Own>,
 }
 
-/// Passes on what a member says of a resource, under the name by which the client knows it.
-async fn forward(mut watched: Watched, uri: String, id: Box<RawValue>, to: mpsc::Sender<Bytes>) {
+/// Passes on what a member says of a resource, under the name by which the client knows it, until nobody
+/// hears it any more.
+async fn forward<F: Future<Output = bool>>(
+    mut watched: Watched, uri: String, id: Option<Box<RawValue>>, tell: impl Fn(Bytes) -> F,
+) {
     while let Ok(heard) = watched.exchange.next().await {
         let Heard::Notification { method, .. } = heard else { continue };
         if method != "notifications/resources/updated" {
             continue;
         }
-        let params = json!({"uri": uri, "_meta": {META_SUBSCRIPTION: &id}});
+        let params = match &id {
+            Some(id) => json!({"uri": uri, "_meta": {META_SUBSCRIPTION: id}}),
+            None => json!({"uri": uri}),
+        };
         let Some(params) = params.to_raw() else { continue };
-        if to.send(to_client(None, &method, Some(&params))).await.is_err() {
+        if !tell(to_client(None, &method, Some(&params))).await {
             return;
         }
     }

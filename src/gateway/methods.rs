@@ -51,7 +51,10 @@ impl Gateway {
             "prompts/get" => self.prompt(scope, params).await,
             "resources/read" => self.resource(scope, method, params).await,
             "resources/subscribe" | "resources/unsubscribe" if !stateless => {
-                self.resource(scope, method, params).await
+                match self.subscribe(scope, &caller, method, &params).await {
+                    Some(answer) => return respond(answer),
+                    None => self.resource(scope, method, params).await,
+                }
             }
             "completion/complete" => self.completion(scope, params).await,
             "logging/setLevel" if !stateless => {

@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::answer::{Answer, error, to_client};
 use super::call::Out;
+use super::listening::MOST_WATCHED;
 use super::own::Owns;
 use super::random;
 use crate::mcp::terms::code;
@@ -45,6 +47,8 @@ struct State {
     calls: HashMap<String, UnderWay>,
     asked: HashMap<String, oneshot::Sender<Answer>>,
     level: Option<String>,
+    /// Resources of members without sessions, each watched by a task.
+    watched: HashMap<String, AbortHandle>,
 }
 
 #[derive(Clone)]
@@ -56,7 +60,26 @@ struct UnderWay {
 
 impl Default for State {
     fn default() -> Self {
-        Self { seen: Instant::now(), stream: None, calls: HashMap::new(), asked: HashMap::new(), level: None }
+        Self {
+            seen: Instant::now(),
+            stream: None,
+            calls: HashMap::new(),
+            asked: HashMap::new(),
+            level: None,
+            watched: HashMap::new(),
+        }
+    }
+}
+
+impl State {
+    fn keeps_something(&self) -> bool {
+        self.level.is_some() || !self.watched.is_empty()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.watched.values().for_each(AbortHandle::abort);
     }
 }
 
@@ -95,7 +118,7 @@ impl Visitors {
     /// Forgets those that have nothing under way, and nothing that they would miss.
     pub(super) fn sweep(&self) {
         self.lock().retain(|_, visitor| {
-            let keeps = visitor.state().level.is_some() || !visitor.owns.is_empty();
+            let keeps = !visitor.owns.is_empty() || visitor.state().keeps_something();
             let seen = visitor.state().seen;
             visitor.is_busy() || (keeps && seen.elapsed() < FORGOTTEN)
         });
@@ -155,6 +178,24 @@ impl Visitor {
 
     pub(super) fn set_level(&self, level: &str) {
         self.state().level = Some(level.into());
+    }
+
+    /// False if there are too many.
+    pub(super) fn watch(&self, uri: String, watching: AbortHandle) -> bool {
+        let watched = &mut self.state().watched;
+        if watched.len() >= MOST_WATCHED && !watched.contains_key(&uri) {
+            return false;
+        }
+        if let Some(before) = watched.insert(uri, watching) {
+            before.abort();
+        }
+        true
+    }
+
+    pub(super) fn unwatch(&self, uri: &str) {
+        if let Some(watching) = self.state().watched.remove(uri) {
+            watching.abort();
+        }
     }
 
     /// Tells the client something that belongs to no call, if it listens.

@@ -19,6 +19,7 @@ pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub const META_PROTOCOL: &str = "io.modelcontextprotocol/protocolVersion";
 pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 pub const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
 

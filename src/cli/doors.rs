@@ -3,10 +3,11 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use axum::Router;
 
-use crate::control::{self, Door, Handed, Paused, Place, Server};
+use crate::control::{self, Door, Handed, Lanes, Paused, Place, Server};
 use crate::gateway::{Gateway, Guard, guarded};
 use crate::hall::Hall;
 
@@ -88,25 +89,35 @@ impl Routes {
     }
 }
 
+fn lanes() -> Result<Arc<Lanes>, String> {
+    let lanes =
+        Lanes::open().map_err(|error| format!("cannot start the threads that answer clients: {error}"));
+    lanes.map(Arc::new)
+}
+
 impl Doors {
     /// Opens both.
     pub(super) fn start(socket: Door, tcp: Option<Door>, auth: Auth, hall: &Hall) -> Result<Self, String> {
         let address = tcp.as_ref().and_then(Door::address);
         let routes = Routes::new(hall, auth, address)?;
-        let tcp = tcp.zip(address).map(|(door, at)| (Server::start(door, routes.tcp, hall.clone()), at));
-        Ok(Self { socket: Server::start(socket, routes.socket, hall.clone()), tcp })
+        let lanes = lanes()?;
+        let tcp =
+            tcp.zip(address).map(|(door, at)| (Server::start(door, routes.tcp, &lanes, hall.clone()), at));
+        Ok(Self { socket: Server::start(socket, routes.socket, &lanes, hall.clone()), tcp })
     }
 
     /// Goes on with what the image before has handed over.
     pub(super) fn resume(handed: HandedDoors, auth: Auth, hall: &Hall) -> Result<Self, String> {
         let routes = Routes::new(hall, auth, handed.address())?;
         let failed = |error| format!("cannot take up the API: {error}");
+        let lanes = lanes()?;
         let path = hall.run_dir().socket();
-        let socket = Server::resume(handed.socket, Place::Socket(&path), routes.socket, hall.clone());
+        let socket = Server::resume(handed.socket, Place::Socket(&path), routes.socket, &lanes, hall.clone());
         let tcp = match handed.tcp {
-            Some((handed, at)) => {
-                Some((Server::resume(handed, Place::Tcp, routes.tcp, hall.clone()).map_err(failed)?, at))
-            }
+            Some((handed, at)) => Some((
+                Server::resume(handed, Place::Tcp, routes.tcp, &lanes, hall.clone()).map_err(failed)?,
+                at,
+            )),
             None => None,
         };
         Ok(Self { socket: socket.map_err(failed)?, tcp })

@@ -4,6 +4,7 @@ mod client;
 mod conversation;
 mod door;
 mod events;
+mod lanes;
 mod logs;
 mod members;
 mod metrics;
@@ -15,6 +16,7 @@ mod tools;
 
 pub use client::{Client, ClientError, Streamed};
 pub use door::{Door, DoorError, Place};
+pub use lanes::Lanes;
 pub use logs::{GOES_ON_AT, STARTS_AT};
 pub use problem::Problem;
 pub use routes::{health_router, router};

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::conversation::{Frozen, converse};
 use super::door::{Door, Place};
+use super::lanes::Lanes;
 use super::stream::Stream;
 use crate::hall::{Hall, Leaving};
 use crate::process::inherited;
@@ -61,25 +63,27 @@ enum Order {
 
 impl Server {
     /// Serves until it is finished.
-    pub fn start(door: Door, router: Router, hall: Hall) -> Self {
-        Self::go_on(door, Vec::new(), router, hall)
+    pub fn start(door: Door, router: Router, lanes: &Arc<Lanes>, hall: Hall) -> Self {
+        Self::go_on(door, Vec::new(), router, lanes, hall)
     }
 
     /// Goes on with what the image before has handed over.
-    pub fn resume(handed: Handed, place: Place<'_>, router: Router, hall: Hall) -> io::Result<Self> {
+    pub fn resume(
+        handed: Handed, place: Place<'_>, router: Router, lanes: &Arc<Lanes>, hall: Hall,
+    ) -> io::Result<Self> {
         let door = Door::inherit(inherited(handed.door)?, place)?;
         let mut frozen = Vec::new();
         for HandedConnection { descriptor, unread } in handed.connections {
             let stream = Stream::inherit(inherited(descriptor)?, place)?;
             frozen.push(Frozen { stream, unread });
         }
-        Ok(Self::go_on(door, frozen, router, hall))
+        Ok(Self::go_on(door, frozen, router, lanes, hall))
     }
 
-    fn go_on(door: Door, frozen: Vec<Frozen>, router: Router, hall: Hall) -> Self {
+    fn go_on(door: Door, frozen: Vec<Frozen>, router: Router, lanes: &Arc<Lanes>, hall: Hall) -> Self {
         let (orders, taken) = mpsc::channel(1);
         let number = door.as_raw_fd();
-        let serving = tokio::spawn(serve(door, frozen, router, taken));
+        let serving = tokio::spawn(serve(door, frozen, router, lanes.clone(), taken));
         Self { hall, door: number, orders, serving }
     }
 
@@ -130,12 +134,21 @@ impl Handed {
 }
 
 /// Ends when its owner is gone.
-async fn serve(mut door: Door, frozen: Vec<Frozen>, router: Router, mut orders: mpsc::Receiver<Order>) {
+async fn serve(
+    mut door: Door, frozen: Vec<Frozen>, router: Router, lanes: Arc<Lanes>, mut orders: mpsc::Receiver<Order>,
+) {
     let (pausing, _) = watch::channel(false);
     let mut conversations = JoinSet::new();
     let go_on = |conversations: &mut JoinSet<Option<Frozen>>, frozen: Vec<Frozen>| {
-        for frozen in frozen {
-            conversations.spawn(converse(frozen, router.clone(), pausing.subscribe()));
+        for Frozen { stream, unread } in frozen {
+            // One that cannot be released or taken is broken.
+            let Ok(released) = stream.release() else { continue };
+            let (router, pausing) = (router.clone(), pausing.subscribe());
+            let conversation = async move {
+                let stream = released.take().ok()?;
+                converse(Frozen { stream, unread }, router, pausing).await
+            };
+            conversations.spawn_on(conversation, lanes.next());
         }
     };
     go_on(&mut conversations, frozen);

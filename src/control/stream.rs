@@ -16,12 +16,37 @@ pub(super) enum Stream {
     Tcp(TcpStream),
 }
 
+/// A connection that belongs to no runtime.
+#[derive(Debug)]
+pub(super) enum Released {
+    Unix(std::os::unix::net::UnixStream),
+    Tcp(std::net::TcpStream),
+}
+
+impl Released {
+    /// In the runtime that this is called in.
+    pub(super) fn take(self) -> io::Result<Stream> {
+        Ok(match self {
+            Self::Unix(stream) => Stream::Unix(UnixStream::from_std(stream)?),
+            Self::Tcp(stream) => Stream::Tcp(TcpStream::from_std(stream)?),
+        })
+    }
+}
+
 impl Stream {
     /// Of the image of the hall before this one.
     pub(super) fn inherit(descriptor: OwnedFd, place: Place<'_>) -> io::Result<Self> {
         Ok(match place {
             Place::Socket(_) => Self::Unix(UnixStream::from_std(descriptor.into())?),
             Place::Tcp => Self::Tcp(TcpStream::from_std(descriptor.into())?),
+        })
+    }
+
+    /// Without the runtime that it belonged to: it can go on in any.
+    pub(super) fn release(self) -> io::Result<Released> {
+        Ok(match self {
+            Self::Unix(stream) => Released::Unix(stream.into_std()?),
+            Self::Tcp(stream) => Released::Tcp(stream.into_std()?),
         })
     }
 

@@ -16,9 +16,9 @@ use super::ears::{Ears, kind_of_change};
 use super::own::Own;
 use super::param_headers::ParamHeaders;
 use super::parked::Parked;
-use crate::hall::{Account, CallError, LONGEST_REST, Reached};
+use crate::hall::{About, Account, CallError, LONGEST_REST, Reached};
 use crate::mcp::terms::{META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, code};
-use crate::mcp::{Ask, Exchange, Heard, LinkError, Outcome, Params, RpcError, excerpt};
+use crate::mcp::{Ask, Exchange, Heard, Link, LinkError, Outcome, Params, RpcError, excerpt};
 
 /// What goes to the client.
 pub(super) enum Out {
@@ -54,10 +54,19 @@ pub(super) struct Talk {
     own: Option<Arc<Own>>,
     ears: Option<Ears>,
     exchange: Exchange,
-    account: Account,
-    began: Instant,
+    sent: Sent,
 }
 
+/// A request that a member has, until it is answered: one that is dropped before is cancelled.
+struct Sent {
+    link: Arc<Link>,
+    number: u64,
+    /// `None` once it is over.
+    account: Option<Account>,
+}
+
+/// A member that could not be connected to is looked at again after this time.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// A member may ask for input so often before it answers.
 const MOST_ROUNDS: usize = 10;
 /// A member that was asked to stop working on something need not say so.
@@ -91,11 +100,10 @@ impl Call {
     }
 
     /// Goes on with what was parked, now that the client has answered.
-    pub(super) async fn resume(self, parked: Parked, answers: Option<&RawValue>) {
+    pub(super) async fn resume(self, parked: Parked) {
         let Parked { talk, request } = parked;
-        let answer = answers
-            .and_then(|answers| Params::read(answers).ok())
-            .and_then(|answers| answers.get(INPUT).map(ToOwned::to_owned));
+        let answers = self.request.params.object("inputResponses");
+        let answer = answers.and_then(|answers| answers.get(INPUT).map(ToOwned::to_owned));
         match answer.filter(|answer| answer.get().starts_with('{')) {
             Some(answer) => {
                 talk.answer(&request.id, &Ok(answer)).await;
@@ -115,42 +123,46 @@ impl Call {
                 () = self.unwanted() => return Err(None),
             };
             let reached = reached.map_err(|error| Some(unreachable(&error)))?;
-            let mut account = self.gateway.hall().ledger().begin(&self.request.member);
-            account.bytes.0 = self.request.params.iter().map(|(_, value)| value.get().len()).sum();
             let (own, ears) = self.session(&reached).await;
             let link = own.as_ref().map_or(&reached.link, |own| &own.link);
-            let params = self.request.params.clone();
-            let sent = tokio::select! {
-                sent = link.send(self.ask(link.is_stateless(), params)) => sent,
+            let mut account = self.gateway.hall().ledger().begin(self.about());
+            account.bytes.0 = self.request.params.iter().map(|(_, value)| value.get().len()).sum();
+            let mut sent = Sent { link: link.clone(), number: link.number(), account: Some(account) };
+            let ask = self.ask(link.is_stateless(), self.request.params.clone());
+            let patience = reached.entry.call_timeout;
+            let exchange = tokio::select! {
+                exchange = timeout(patience, link.send_as(sent.number, ask)) => exchange,
                 () = self.unwanted() => return Err(None),
             };
-            match sent {
-                Ok(exchange) => return Ok(Talk { reached, own, ears, exchange, account, began }),
-                Err(LinkError::Connect(_)) if began.elapsed() < LONGEST_REST => {
-                    // Dead or about to be: the roster will say so.
-                    self.gateway
-                        .hall()
-                        .note(&reached, &LinkError::Connect(std::io::ErrorKind::ConnectionRefused.into()));
-                    account.settle(
-                        &self.caller.name,
-                        &self.request.method,
-                        &self.request.name,
-                        began,
-                        "not_sent",
-                    );
-                    drop(reached);
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                Err(error) => {
-                    self.gateway.hall().note(&reached, &error);
-                    if let (LinkError::SessionLost, Era::Session(visitor)) = (&error, &self.caller.era) {
-                        visitor.owns.forget(reached.instance);
-                    }
-                    let word = error.word();
-                    account.settle(&self.caller.name, &self.request.method, &self.request.name, began, word);
-                    return Err(Some(self.broken(&error)));
-                }
+            let error = match exchange.unwrap_or(Err(LinkError::TimedOut(patience))) {
+                Ok(exchange) => return Ok(Talk { reached, own, ears, exchange, sent }),
+                Err(error) => error,
+            };
+            self.gateway.hall().note(&reached, &error);
+            if matches!(error, LinkError::Connect(_)) && began.elapsed() < LONGEST_REST {
+                // Dead or about to be: the roster will say so.
+                sent.settle("not_sent");
+                drop((sent, reached));
+                tokio::time::sleep(LOOK_AGAIN).await;
+                continue;
             }
+            if let (LinkError::SessionLost, Era::Session(visitor)) = (&error, &self.caller.era) {
+                visitor.owns.forget(reached.instance);
+            }
+            if !matches!(error, LinkError::TimedOut(_)) {
+                sent.settle(error.word());
+            }
+            return Err(Some(self.broken(&error)));
+        }
+    }
+
+    fn about(&self) -> About {
+        let Request { member, method, name, .. } = &self.request;
+        About {
+            who: self.caller.name.clone(),
+            member: member.clone(),
+            method: method.clone(),
+            name: name.clone(),
         }
     }
 
@@ -228,37 +240,39 @@ impl Call {
     async fn follow(&self, mut talk: Talk) {
         for _ in 0..MOST_ROUNDS {
             match self.listen(&mut talk).await {
-                End::Cancelled => return talk.cancel().await,
+                End::Cancelled => return,
                 End::Parked(request) => return self.park(talk, request).await,
                 End::Broken(error) => {
                     self.gateway.hall().note(&talk.reached, &error);
                     talk.link().note(&error);
-                    if matches!(error, LinkError::TimedOut(_)) {
-                        talk.tell_cancelled().await;
+                    if !matches!(error, LinkError::TimedOut(_)) {
+                        talk.sent.settle(error.word());
                     }
-                    self.settle(talk, error.word());
+                    drop(talk);
                     return self.fail(self.broken(&error)).await;
                 }
                 End::Answered(Ok(said)) if self.must_ask(&talk, &said) => {
                     match self.ask_client(&talk, &said).await {
                         Ok(Some(exchange)) => talk.exchange = exchange,
-                        Ok(None) => return talk.cancel().await,
+                        Ok(None) => return,
                         Err(error) => {
-                            self.settle(talk, "rpc_error");
+                            talk.sent.settle("rpc_error");
                             return self.fail(error).await;
                         }
                     }
                 }
                 End::Answered(answer) => {
-                    talk.account.bytes.1 = answer.as_ref().map_or(0, |said| said.get().len());
-                    let word = if answer.is_ok() { "ok" } else { "rpc_error" };
+                    if let Some(account) = &mut talk.sent.account {
+                        account.bytes.1 = answer.as_ref().map_or(0, |said| said.get().len());
+                    }
+                    talk.sent.settle(if answer.is_ok() { "ok" } else { "rpc_error" });
                     let answer = self.translate(&talk, answer);
-                    self.settle(talk, word);
+                    drop(talk);
                     return self.finish(answer).await;
                 }
             }
         }
-        talk.cancel().await;
+        drop(talk);
         let what =
             format!("{} asked for input {MOST_ROUNDS} times and has not answered", self.request.member);
         self.fail(error(code::INTERNAL, what)).await;
@@ -422,11 +436,6 @@ impl Call {
         }
     }
 
-    fn settle(&self, talk: Talk, word: &'static str) {
-        let Talk { account, began, .. } = talk;
-        account.settle(&self.caller.name, &self.request.method, &self.request.name, began, word);
-    }
-
     /// A tool that could not be called has a result that says so: that is what a model gets to see.
     async fn fail(&self, error: RpcError) {
         if self.request.method != "tools/call" || error.code == code::INVALID_PARAMS {
@@ -450,7 +459,7 @@ impl Call {
 const INPUT: &str = "input";
 
 impl Talk {
-    fn link(&self) -> &crate::mcp::Link {
+    fn link(&self) -> &Link {
         self.own.as_ref().map_or(&self.reached.link, |own| &own.link)
     }
 
@@ -463,19 +472,31 @@ impl Talk {
             tracing::debug!(member = %self.reached.entry.name, "does not take the answer to what it has asked");
         }
     }
+}
 
-    /// The member need not go on.
-    pub(super) async fn cancel(self) {
-        self.tell_cancelled().await;
+impl Sent {
+    /// The member has answered, or cannot any more.
+    fn settle(&mut self, outcome: &'static str) {
+        if let Some(account) = self.account.take() {
+            account.settle(outcome);
+        }
     }
+}
 
-    async fn tell_cancelled(&self) {
+impl Drop for Sent {
+    fn drop(&mut self) {
         // Without a session, hanging up says it.
-        if let (false, Some(id)) = (self.link().is_stateless(), self.exchange.id()) {
-            let params = Params::default()
-                .with("requestId", &id)
-                .with("reason", "the client does not want the answer");
-            self.link().notify("notifications/cancelled", params, NOTIFICATION).await;
+        if self.account.is_none() || self.link.is_stateless() {
+            return;
+        }
+        let (link, number) = (self.link.clone(), self.number);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let params = Params::default()
+                    .with("requestId", &number)
+                    .with("reason", "nobody waits for the answer any more");
+                link.notify("notifications/cancelled", params, NOTIFICATION).await;
+            });
         }
     }
 }

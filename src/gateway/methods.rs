@@ -1,5 +1,6 @@
 //! What a request asks for, in either era: answered here, or passed on to a member.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -181,7 +182,8 @@ impl Gateway {
         Ok(super::empty_object())
     }
 
-    /// Has a member answer. Its first word decides whether the client gets one message or a stream of them.
+    /// Has a member answer. Its first word decides whether the client gets one message or a stream of them;
+    /// only a stream needs a task of its own.
     async fn pass_on(&self, caller: Caller, id: &RawValue, request: Request) -> Response {
         let (out, mut heard) = mpsc::channel(BEHIND);
         let cancel = Arc::<Notify>::default();
@@ -190,22 +192,29 @@ impl Gateway {
             Era::Session(visitor) => Some(visitor.register(id, out.clone(), cancel.clone())),
             Era::Stateless => None,
         };
-        let state = request.params.text("requestState").map(std::borrow::Cow::into_owned);
-        let call = Call { gateway: self.clone(), caller, request, out, cancel };
-        match state.filter(|state| stateless && ParkedCalls::is_ours(state)) {
-            None => drop(tokio::spawn(call.run())),
-            Some(state) => {
-                let Some(parked) = self.parked().take(&state) else {
-                    let what =
-                        "this requestState is not known: the call that waited is over; call again without it";
-                    let answer = Err(error(code::INVALID_PARAMS, what));
-                    return whole(status(&answer), id, &answer);
-                };
-                let answers = call.request.params.get("inputResponses").map(ToOwned::to_owned);
-                tokio::spawn(async move { call.resume(parked, answers.as_deref()).await });
+        let state =
+            request.params.text("requestState").filter(|state| stateless && ParkedCalls::is_ours(state));
+        let parked = match state.map(|state| self.parked().take(&state)) {
+            None => None,
+            Some(Some(parked)) => Some(parked),
+            Some(None) => {
+                let what =
+                    "this requestState is not known: the call that waited is over; call again without it";
+                let answer = Err(error(code::INVALID_PARAMS, what));
+                return whole(status(&answer), id, &answer);
             }
-        }
-        let first = match heard.recv().await {
+        };
+        let call = Call { gateway: self.clone(), caller, request, out, cancel };
+        let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = match parked {
+            None => Box::pin(call.run()),
+            Some(parked) => Box::pin(call.resume(parked)),
+        };
+        let first = tokio::select! {
+            biased;
+            first = heard.recv() => first,
+            () = &mut running => heard.recv().await,
+        };
+        let first = match first {
             Some(Out::Done(answer)) => {
                 let status = if stateless { status(&answer) } else { StatusCode::OK };
                 return whole(status, id, &answer);
@@ -214,6 +223,7 @@ impl Gateway {
             // Cancelled by the client, which wants to hear no more of it.
             None => return super::answer::accepted(),
         };
+        tokio::spawn(running);
         let id = id.to_owned();
         let rest = stream::poll_fn(move |cx| heard.poll_recv(cx)).map(move |out| {
             // Until the last of it is on its way.

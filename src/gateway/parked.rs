@@ -46,14 +46,7 @@ impl ParkedCalls {
 
     /// Gives up what nobody has come back for.
     pub(super) fn sweep(&self) {
-        let old: Vec<Parked> = {
-            let mut calls = self.lock();
-            let old = calls.extract_if(|_, (_, since)| since.elapsed() > ANSWER);
-            old.map(|(_, (parked, _))| parked).collect()
-        };
-        for parked in old {
-            tokio::spawn(parked.talk.cancel());
-        }
+        self.lock().retain(|_, (_, since)| since.elapsed() < ANSWER);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, (Parked, Instant)>> {

@@ -17,6 +17,8 @@ use crate::process::fault;
 const WAITING: usize = 8192;
 /// The log becomes its predecessor, `audit.log.1`, at this size; bytes.
 const CAP: u64 = 10 * 1024 * 1024;
+/// Lines are gathered for so long: waking a thread for each would cost more than the call.
+const GATHERING: Duration = Duration::from_millis(50);
 /// After an error the disk is left alone for so long.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -51,6 +53,7 @@ impl Audit {
 fn keep_writing(path: &Path, waiting: &Receiver<String>, lost: &AtomicU64) {
     let mut log: Option<(BufWriter<File>, u64)> = None;
     while let Ok(first) = waiting.recv() {
+        thread::sleep(GATHERING);
         let write = || -> io::Result<()> {
             let (mut file, mut size) = match log.take() {
                 Some((file, size)) if size < CAP => (file, size),

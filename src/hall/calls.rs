@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::ledger::Ledger;
+use super::ledger::{About, Ledger};
 use super::{Hall, Message};
 use crate::lifecycle::Report;
 use crate::mcp::{Link, LinkError, Params, SavedSession};
@@ -96,7 +96,6 @@ impl Hall {
     pub async fn call(
         &self, member: &str, tool: &str, arguments: &RawValue, patience: Option<Duration>,
     ) -> CallOutcome {
-        let began = Instant::now();
         let reached = self.reach(member).await?;
         let entry = &reached.entry;
         if !entry.tools.iter().any(|known| known.name == tool) {
@@ -104,12 +103,17 @@ impl Hall {
                 entry.tools.iter().take(50).map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(CallError::NoSuchTool { member: member.into(), tool: tool.into(), has });
         }
-        let mut account = self.ledger.begin(member);
+        let mut account = self.ledger.begin(About {
+            who: "api".into(),
+            member: member.into(),
+            method: "tools/call".into(),
+            name: tool.into(),
+        });
         let patience = patience.unwrap_or(entry.call_timeout);
         let params = Params::default().with("name", tool).with("arguments", arguments);
         let answer = reached.link.request("tools/call", params, patience).await;
         account.bytes = (arguments.get().len(), answer.as_ref().map_or(0, |result| result.get().len()));
-        account.settle("api", "tools/call", tool, began, answer.as_ref().err().map_or("ok", LinkError::word));
+        account.settle(answer.as_ref().err().map_or("ok", LinkError::word));
         answer.map_err(|error| {
             self.note(&reached, &error);
             CallError::Member { member: member.into(), error }

@@ -47,11 +47,23 @@ struct Books {
 #[derive(Debug)]
 pub struct Account {
     ledger: Ledger,
-    member: String,
+    about: About,
+    began: Instant,
     /// In and out.
     pub bytes: (usize, usize),
     settled: bool,
     in_flight: Gauge,
+}
+
+/// Which call it is.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Name and version of the client.
+    pub who: String,
+    pub member: String,
+    pub method: String,
+    /// Tool, prompt or resource.
+    pub name: String,
 }
 
 #[derive(Serialize)]
@@ -82,10 +94,17 @@ impl Ledger {
     }
 
     /// A call has come to a member of the roster.
-    pub fn begin(&self, member: &str) -> Account {
-        let in_flight = self.0.in_flight.get_or_create_owned(&OfMember { member: member.into() });
+    pub fn begin(&self, about: About) -> Account {
+        let in_flight = self.0.in_flight.get_or_create_owned(&OfMember { member: about.member.clone() });
         in_flight.inc();
-        Account { ledger: self.clone(), member: member.into(), bytes: (0, 0), settled: false, in_flight }
+        Account {
+            ledger: self.clone(),
+            about,
+            began: Instant::now(),
+            bytes: (0, 0),
+            settled: false,
+            in_flight,
+        }
     }
 
     /// Puts all numbers among those that `/metrics` tells.
@@ -103,17 +122,22 @@ impl Ledger {
 
 impl Account {
     /// The call is over. `outcome` is one word.
-    pub fn settle(mut self, who: &str, method: &str, name: &str, began: Instant, outcome: &'static str) {
+    pub fn settle(mut self, outcome: &'static str) {
         self.settled = true;
+        self.write(outcome);
+    }
+
+    fn write(&self, outcome: &'static str) {
         let books = &self.ledger.0;
-        let took = began.elapsed();
-        books.calls.get_or_create(&Outcome { member: self.member.clone(), outcome }).inc();
-        books.seconds.get_or_create(&OfMember { member: self.member.clone() }).observe(took.as_secs_f64());
+        let took = self.began.elapsed();
+        let About { who, member, method, name } = &self.about;
+        books.calls.get_or_create(&Outcome { member: member.clone(), outcome }).inc();
+        books.seconds.get_or_create(&OfMember { member: member.clone() }).observe(took.as_secs_f64());
         books.audit.note(|| {
             serde_json::to_string(&Line {
                 at: Timestamp::now().to_string(),
                 who: &excerpt(who.as_bytes()),
-                member: &self.member,
+                member,
                 method,
                 name: &if name.is_empty() { String::new() } else { excerpt(name.as_bytes()) },
                 ms: (took.as_secs_f64() * 1e6).round() / 1e3,
@@ -130,8 +154,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         self.in_flight.dec();
         if !self.settled {
-            let outcome = Outcome { member: self.member.clone(), outcome: "cancelled" };
-            self.ledger.0.calls.get_or_create(&outcome).inc();
+            self.write("cancelled");
         }
     }
 }

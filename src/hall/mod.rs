@@ -40,7 +40,7 @@ use crate::process::{Cgroups, PidFiles};
 
 pub use calls::{CallError, CallOutcome, LONGEST_REST, Reached};
 pub use estate::{BecomeNext, HandOverError};
-pub use ledger::{Account, Ledger};
+pub use ledger::{About, Account, Ledger};
 pub use names::{NamedTool, named_tools, plain_key};
 pub use run_dir::{RunDir, RunDirError};
 pub use secret::Secret;

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, LOCATION};
 use hyper::{Response, StatusCode};
 
+use super::connections::Answering;
 use super::link::{LARGEST_ANSWER, LinkError};
 use super::sse::Events;
 use super::wire::{Heard, excerpt};
@@ -23,16 +22,16 @@ pub struct Exchange {
 #[derive(Debug)]
 enum Form {
     /// One message, read when it is asked for.
-    Whole(Option<Response<Incoming>>),
+    Whole(Option<Response<Answering>>),
     Stream {
-        body: Incoming,
+        body: Answering,
         events: Events,
         ready: VecDeque<Vec<u8>>,
     },
 }
 
 impl Exchange {
-    pub(super) fn of(response: Response<Incoming>, id: Option<u64>) -> Self {
+    pub(super) fn of(response: Response<Answering>, id: Option<u64>) -> Self {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_stream = kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"));
         let form = if response.status().is_success() && is_stream {
@@ -68,27 +67,26 @@ impl Exchange {
                     ready.push_back(data.to_vec());
                     true
                 };
-                let Some(piece) = body.frame().await else {
+                let Some(piece) = body.piece().await else {
                     std::mem::take(events).finish(&mut take);
                     if ready.is_empty() {
                         return Err(LinkError::Broken("its event stream ended without the answer".into()));
                     }
                     continue;
                 };
-                let piece = piece.map_err(|error| LinkError::Broken(error.to_string()))?;
-                let Some(piece) = piece.data_ref() else { continue };
+                let piece = piece?;
                 self.read += piece.len();
                 // A stream that is no answer has no end.
                 if self.read > LARGEST_ANSWER && (self.id.is_some() || events.held() > LARGEST_ANSWER) {
                     return Err(LinkError::TooLarge);
                 }
-                events.feed(piece, &mut take);
+                events.feed(&piece, &mut take);
             },
         }
     }
 }
 
-async fn whole(response: Response<Incoming>, id: Option<u64>) -> Result<Heard, LinkError> {
+async fn whole(response: Response<Answering>, id: Option<u64>) -> Result<Heard, LinkError> {
     let status = response.status();
     let elsewhere = response.headers().get(LOCATION).map(|place| excerpt(place.as_bytes()));
     let body = collect(response.into_body()).await?;
@@ -107,21 +105,20 @@ async fn whole(response: Response<Incoming>, id: Option<u64>) -> Result<Heard, L
 }
 
 /// A body that is not used; read to its end, so that the connection can be kept.
-pub(super) async fn discard(response: Response<Incoming>) -> StatusCode {
+pub(super) async fn discard(response: Response<Answering>) -> StatusCode {
     let status = response.status();
     let _ = collect(response.into_body()).await;
     status
 }
 
-async fn collect(mut body: Incoming) -> Result<Vec<u8>, LinkError> {
+async fn collect(mut body: Answering) -> Result<Vec<u8>, LinkError> {
     let mut bytes = Vec::new();
-    while let Some(piece) = body.frame().await {
-        let piece = piece.map_err(|error| LinkError::Broken(error.to_string()))?;
-        let Some(piece) = piece.data_ref() else { continue };
+    while let Some(piece) = body.piece().await {
+        let piece = piece?;
         if bytes.len() + piece.len() > LARGEST_ANSWER {
             return Err(LinkError::TooLarge);
         }
-        bytes.extend_from_slice(piece);
+        bytes.extend_from_slice(&piece);
     }
     Ok(bytes)
 }

@@ -1,6 +1,5 @@
 //! A link to one launch of a member: its kept connections, its session, one request at a time or many.
 
-use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,16 +7,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Response, StatusCode};
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::connector::{Connector, Dial};
+use super::connections::{Answering, Connections};
+use super::connector::Dial;
 use super::exchange::{Exchange, discard};
 use super::headers::header_value;
 use super::params::Params;
@@ -29,11 +27,6 @@ use crate::model::{Offer, Port};
 
 /// A member's answer may be this large; bytes.
 pub(super) const LARGEST_ANSWER: usize = 16 * 1024 * 1024;
-/// Connections are kept this long without use: less than the 5 s after which Node, uvicorn and
-/// others close their end, so that no request meets a closing connection.
-const KEPT: Duration = Duration::from_secs(3);
-const MOST_KEPT: usize = 8;
-
 /// How long a member may take to accept a message that has no answer.
 const NO_ANSWER: Duration = Duration::from_secs(10);
 
@@ -60,9 +53,10 @@ pub enum LinkError {
 
 /// See the module's page.
 pub struct Link {
-    client: Client<Connector, Full<Bytes>>,
+    connections: Connections,
     uri: hyper::Uri,
-    dial: Dial,
+    /// Of a request, which names the host in a header.
+    path: hyper::Uri,
     next_id: AtomicU64,
     /// What the member settled at `initialize`: sent with every later request.
     session: OnceLock<Session>,
@@ -135,11 +129,13 @@ impl fmt::Debug for Link {
 impl Link {
     /// `path` is that of a URL, checked by the dialect.
     pub fn new(port: Port, path: &str, dial: Dial) -> Result<Self, hyper::http::uri::InvalidUri> {
-        let uri = format!("http://127.0.0.1:{port}{path}").parse()?;
+        let uri = format!("http://127.0.0.1:{port}{path}").parse::<hyper::Uri>()?;
+        let path =
+            uri.path_and_query().map_or_else(|| hyper::Uri::from_static("/"), |path| path.clone().into());
         Ok(Self {
-            client: client(dial.clone()),
+            connections: Connections::new(dial),
             uri,
-            dial,
+            path,
             next_id: AtomicU64::new(1),
             session: OnceLock::new(),
             fickle: AtomicBool::new(false),
@@ -149,9 +145,9 @@ impl Link {
     /// The same session without any connection yet.
     pub fn anew(&self) -> Self {
         Self {
-            client: client(self.dial.clone()),
+            connections: Connections::new(self.connections.dial()),
             uri: self.uri.clone(),
-            dial: self.dial.clone(),
+            path: self.path.clone(),
             next_id: AtomicU64::new(self.next_id.load(Ordering::Relaxed)),
             session: self.session.clone(),
             fickle: AtomicBool::new(self.fickle.load(Ordering::Relaxed)),
@@ -207,7 +203,16 @@ impl Link {
 
     /// Sends one request; what comes of it is read from the exchange. Never sent twice.
     pub async fn send(&self, ask: Ask<'_>) -> Result<Exchange, LinkError> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.send_as(self.number(), ask).await
+    }
+
+    /// A number for a request, for who has to name it before it is answered.
+    pub fn number(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sends a request under a number that was taken for it.
+    pub async fn send_as(&self, id: u64, ask: Ask<'_>) -> Result<Exchange, LinkError> {
         let response = self.post(Some(id), ask).await.inspect_err(|error| self.note(error))?;
         if response.status() == StatusCode::NOT_FOUND && self.has_session() {
             return Err(LinkError::SessionLost);
@@ -332,7 +337,7 @@ impl Link {
         }
     }
 
-    async fn post(&self, id: Option<u64>, ask: Ask<'_>) -> Result<Response<Incoming>, LinkError> {
+    async fn post(&self, id: Option<u64>, ask: Ask<'_>) -> Result<Response<Answering>, LinkError> {
         let Ask { method, name, mut headers, mut params } = ask;
         if self.is_stateless() {
             headers.insert(METHOD, header_value(method));
@@ -348,16 +353,20 @@ impl Link {
 
     async fn http(
         &self, method: Method, mut headers: HeaderMap, body: Bytes,
-    ) -> Result<Response<Incoming>, LinkError> {
+    ) -> Result<Response<Answering>, LinkError> {
         let accept = match method {
             Method::GET => "text/event-stream",
             _ => "application/json, text/event-stream",
         };
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some(host) = self.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
+            headers.insert(HOST, host);
+        }
         if !body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if self.fickle.load(Ordering::Relaxed) {
+        let fickle = self.fickle.load(Ordering::Relaxed);
+        if fickle {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(session) = self.session.get() {
@@ -366,9 +375,9 @@ impl Link {
         }
         let mut request = hyper::Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = self.uri.clone();
+        *request.uri_mut() = self.path.clone();
         *request.headers_mut() = headers;
-        self.client.request(request).await.map_err(sort)
+        self.connections.request(request, !fickle).await
     }
 }
 
@@ -393,44 +402,6 @@ fn introduce(params: &mut Params<'_>) {
     }
     let meta = meta.into_owned();
     params.set("_meta", &meta);
-}
-
-fn client(dial: Dial) -> Client<Connector, Full<Bytes>> {
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(KEPT)
-        .pool_max_idle_per_host(MOST_KEPT)
-        // A kept connection that turns out closed before a byte of the request was written is
-        // replaced by a new one. Nothing that was written is ever written again.
-        .retry_canceled_requests(true)
-        .build(Connector(dial))
-}
-
-/// Was it ever sent? hyper tells it only by whether it was still connecting.
-fn sort(error: ClientError) -> LinkError {
-    match io_cause(&error) {
-        Some(cause) if error.is_connect() => LinkError::Connect(cause),
-        Some(cause) => LinkError::Broken(cause.to_string()),
-        None => LinkError::Broken(innermost(&error).to_string()),
-    }
-}
-
-/// The I/O error below this one, as one that can be kept.
-fn io_cause(error: &ClientError) -> Option<io::Error> {
-    let mut causes = std::iter::successors(error.source(), |&error| error.source());
-    let io = causes.find_map(|error| error.downcast_ref::<io::Error>())?;
-    Some(
-        io.raw_os_error()
-            .map_or_else(|| io::Error::new(io.kind(), io.to_string()), io::Error::from_raw_os_error),
-    )
-}
-
-fn innermost(error: &dyn Error) -> &dyn Error {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error
 }
 
 /// What the member says it speaks, if it says so.

@@ -1,6 +1,7 @@
 //! F2. The Model Context Protocol: connecting to a member, tolerant of the smallest servers.
 //! Called by `hall` (handshakes, probes, calls) and `gateway`.
 
+mod connections;
 mod connector;
 mod example_member;
 mod exchange;

@@ -8,6 +8,7 @@ mod doors;
 mod end_leftovers;
 mod handover;
 mod logs;
+mod new;
 mod notify;
 mod output;
 mod patience;
@@ -16,6 +17,7 @@ mod reload;
 mod roster;
 mod run;
 mod run_view;
+mod shell;
 mod table;
 mod tools;
 mod wish;
@@ -61,6 +63,7 @@ enum Verb {
     Reload(reload::Reload),
     Logs(logs::Logs),
     Check(check::Check),
+    New(new::New),
     Doctor(doctor::Doctor),
     #[command(hide = true)]
     EndLeftovers(end_leftovers::EndLeftovers),
@@ -145,6 +148,7 @@ pub fn main() -> ExitCode {
     exit(match cli.verb {
         Verb::Run(run) => run.execute(),
         Verb::Check(check) => check.execute(),
+        Verb::New(new) => new.execute(),
         Verb::Doctor(doctor) => doctor.execute(),
         Verb::EndLeftovers(end) => end.execute(),
         Verb::ExampleMember { port } => return example_member(port),

@@ -24,6 +24,7 @@ mod real_servers;
 mod recovery;
 mod restarts;
 mod rogues;
+mod scaffold;
 mod service;
 mod stopping;
 mod traces;

@@ -3,6 +3,7 @@
 mod call;
 mod check;
 mod config;
+mod connect;
 mod doctor;
 mod doors;
 mod end_leftovers;
@@ -18,6 +19,7 @@ mod roster;
 mod run;
 mod run_view;
 mod shell;
+mod snippet;
 mod table;
 mod tools;
 mod wish;
@@ -64,6 +66,7 @@ enum Verb {
     Logs(logs::Logs),
     Check(check::Check),
     New(new::New),
+    Connect(connect::Connect),
     Doctor(doctor::Doctor),
     #[command(hide = true)]
     EndLeftovers(end_leftovers::EndLeftovers),
@@ -88,8 +91,12 @@ struct Target {
 
 impl Target {
     fn client(&self) -> Client {
+        Client::new(&self.socket())
+    }
+
+    fn socket(&self) -> PathBuf {
         let in_run_dir = || run_dir(self.run_dir.clone()).join("guild-hall.sock");
-        Client::new(&self.socket.clone().unwrap_or_else(in_run_dir))
+        self.socket.clone().unwrap_or_else(in_run_dir)
     }
 }
 
@@ -160,6 +167,7 @@ pub fn main() -> ExitCode {
         Verb::Restart(names) => client_runtime(names.execute(Wish::Restart)),
         Verb::Reload(reload) => client_runtime(reload.execute()),
         Verb::Logs(logs) => client_runtime(logs.execute()),
+        Verb::Connect(connect) => client_runtime(connect.execute()),
     })
 }
 

@@ -10,6 +10,7 @@
 mod api;
 mod calls;
 mod commands;
+mod connect;
 mod discovery;
 mod endurance;
 mod hall;

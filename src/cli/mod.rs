@@ -3,11 +3,13 @@
 mod call;
 mod check;
 mod config;
+mod connect;
 mod doctor;
 mod doors;
 mod end_leftovers;
 mod handover;
 mod logs;
+mod new;
 mod notify;
 mod output;
 mod patience;
@@ -16,6 +18,8 @@ mod reload;
 mod roster;
 mod run;
 mod run_view;
+mod shell;
+mod snippet;
 mod table;
 mod tools;
 mod wish;
@@ -61,6 +65,8 @@ enum Verb {
     Reload(reload::Reload),
     Logs(logs::Logs),
     Check(check::Check),
+    New(new::New),
+    Connect(connect::Connect),
     Doctor(doctor::Doctor),
     #[command(hide = true)]
     EndLeftovers(end_leftovers::EndLeftovers),
@@ -85,8 +91,12 @@ struct Target {
 
 impl Target {
     fn client(&self) -> Client {
+        Client::new(&self.socket())
+    }
+
+    fn socket(&self) -> PathBuf {
         let in_run_dir = || run_dir(self.run_dir.clone()).join("guild-hall.sock");
-        Client::new(&self.socket.clone().unwrap_or_else(in_run_dir))
+        self.socket.clone().unwrap_or_else(in_run_dir)
     }
 }
 
@@ -145,6 +155,7 @@ pub fn main() -> ExitCode {
     exit(match cli.verb {
         Verb::Run(run) => run.execute(),
         Verb::Check(check) => check.execute(),
+        Verb::New(new) => new.execute(),
         Verb::Doctor(doctor) => doctor.execute(),
         Verb::EndLeftovers(end) => end.execute(),
         Verb::ExampleMember { port } => return example_member(port),
@@ -156,6 +167,7 @@ pub fn main() -> ExitCode {
         Verb::Restart(names) => client_runtime(names.execute(Wish::Restart)),
         Verb::Reload(reload) => client_runtime(reload.execute()),
         Verb::Logs(logs) => client_runtime(logs.execute()),
+        Verb::Connect(connect) => client_runtime(connect.execute()),
     })
 }
 

@@ -10,6 +10,7 @@
 mod api;
 mod calls;
 mod commands;
+mod connect;
 mod discovery;
 mod endurance;
 mod hall;
@@ -24,6 +25,7 @@ mod real_servers;
 mod recovery;
 mod restarts;
 mod rogues;
+mod scaffold;
 mod service;
 mod stopping;
 mod traces;

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use super::Failed;
 
 /// The keys, each with what it takes: a value, or yes and no.
-const KEYS: [(&str, bool); 7] = [
+const KEYS: [(&str, bool); 8] = [
     ("members", true),
     ("run-dir", true),
     ("listen", true),
+    ("no-auth", false),
     ("ports", true),
     ("watch", false),
     ("clean-env", false),

@@ -9,6 +9,7 @@ mod doors;
 mod end_leftovers;
 mod handover;
 mod logs;
+mod mcp;
 mod new;
 mod notify;
 mod output;
@@ -64,6 +65,7 @@ enum Verb {
     Restart(wish::Names),
     Reload(reload::Reload),
     Logs(logs::Logs),
+    Mcp(mcp::Mcp),
     Check(check::Check),
     New(new::New),
     Connect(connect::Connect),
@@ -167,6 +169,7 @@ pub fn main() -> ExitCode {
         Verb::Restart(names) => client_runtime(names.execute(Wish::Restart)),
         Verb::Reload(reload) => client_runtime(reload.execute()),
         Verb::Logs(logs) => client_runtime(logs.execute()),
+        Verb::Mcp(mcp) => client_runtime(mcp.execute()),
         Verb::Connect(connect) => client_runtime(connect.execute()),
     })
 }
@@ -186,7 +189,11 @@ fn exit(outcome: Result<(), Failed>) -> ExitCode {
 /// A verb that talks to the hall needs one thread.
 fn client_runtime(work: impl Future<Output = Result<(), Failed>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failed::new(format!("cannot start: {error}")))?.block_on(work)
+    let runtime = runtime.map_err(|error| Failed::new(format!("cannot start: {error}")))?;
+    let outcome = runtime.block_on(work);
+    // A read of stdin that nobody waits for any more is not waited for.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn example_member(port: u16) -> ExitCode {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -75,19 +75,16 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(broken)
     }
 
+    /// Whatever is answered, as it comes, also where it is an error.
+    pub async fn exchange(
+        &self, method: Method, path: &str, headers: &[(HeaderName, HeaderValue)], body: impl Into<Bytes>,
+    ) -> Result<Streamed, ClientError> {
+        let response = self.send_with(method, path, headers, body.into()).await?;
+        Ok(Streamed { response, broken: false })
+    }
+
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, ClientError> {
-        let connected = UnixStream::connect(&self.socket).await;
-        let stream =
-            connected.map_err(|source| ClientError::NoHall { socket: self.socket.clone(), source })?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        tokio::spawn(connection);
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(HOST, "guild-hall")
-            .header(CONTENT_TYPE, "application/json");
-        let response =
-            sender.send_request(request.body(Full::new(body)).map_err(broken)?).await.map_err(broken)?;
+        let response = self.send_with(method, path, &[], body).await?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -99,6 +96,25 @@ impl Client {
             detail: format!("the hall answered {status}"),
         };
         Err(ClientError::Problem(serde_json::from_slice(&body).unwrap_or_else(|_| unreadable())))
+    }
+
+    async fn send_with(
+        &self, method: Method, path: &str, headers: &[(HeaderName, HeaderValue)], body: Bytes,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let connected = UnixStream::connect(&self.socket).await;
+        let stream =
+            connected.map_err(|source| ClientError::NoHall { socket: self.socket.clone(), source })?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "guild-hall")
+            .header(CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        sender.send_request(request.body(Full::new(body)).map_err(broken)?).await.map_err(broken)
     }
 }
 
@@ -127,7 +143,11 @@ impl Streamed {
 
     /// Where in its log the answer is: the number in one of the headers that openapi.json describes.
     pub fn position(&self, header: &str) -> Option<u64> {
-        self.response.headers().get(header)?.to_str().ok()?.parse().ok()
+        self.header(header)?.parse().ok()
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
     }
 }
 

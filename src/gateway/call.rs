@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::Gateway;
 use super::answer::{Answer, error, error_with, result, to_client};
@@ -67,6 +67,8 @@ struct Sent {
 
 /// A member that could not be connected to is looked at again after this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A call may take so long, however much progress is told of it.
+const LONGEST_WORK: Duration = Duration::from_secs(3600);
 /// A member may ask for input so often before it answers.
 const MOST_ROUNDS: usize = 10;
 /// A member that was asked to stop working on something need not say so.
@@ -278,13 +280,17 @@ impl Call {
         self.fail(error(code::INTERNAL, what)).await;
     }
 
-    /// Hears the member until something has to be done. Whatever it says while it works extends its time.
+    /// Hears the member until something has to be done. Progress extends its time, but not without end.
     async fn listen(&self, talk: &mut Talk) -> End {
         let patience = talk.reached.entry.call_timeout;
+        let mut until = Instant::now() + patience;
+        let end = Instant::now() + patience.max(LONGEST_WORK);
         loop {
             let heard = tokio::select! {
                 biased;
-                heard = timeout(patience, talk.exchange.next()) => heard.unwrap_or(Err(LinkError::TimedOut(patience))),
+                heard = timeout_at(until.min(end).into(), talk.exchange.next()) => {
+                    heard.unwrap_or(Err(LinkError::TimedOut(patience)))
+                }
                 Some(heard) = hear(&mut talk.ears) => Ok(heard),
                 () = self.unwanted() => return End::Cancelled,
             };
@@ -293,6 +299,9 @@ impl Call {
                 Ok(Heard::Result(said)) => return End::Answered(Ok(said)),
                 Ok(Heard::Error(error)) => return End::Answered(Err(error)),
                 Ok(Heard::Notification { method, params }) => {
+                    if method == "notifications/progress" {
+                        until = Instant::now() + patience;
+                    }
                     if self.passes(talk, &method) {
                         let event = Out::Event(to_client(None, &method, params.as_deref()));
                         if self.out.send(event).await.is_err() {
@@ -317,6 +326,7 @@ impl Call {
                             () = self.unwanted() => return End::Cancelled,
                         };
                         talk.answer(&request.id, &answer).await;
+                        until = Instant::now() + patience;
                     } else {
                         return End::Parked(request);
                     }

@@ -20,7 +20,7 @@ use super::param_headers::ParamHeaders;
 use super::parked::ParkedCalls;
 use super::scope::Scope;
 use super::shelves::Kind;
-use crate::mcp::terms::code;
+use crate::mcp::terms::{OVER_STDIO, code};
 use crate::mcp::{Params, RpcError};
 use crate::model::{MemberKey, Offer, Status};
 
@@ -81,6 +81,7 @@ impl Gateway {
             return Err(error(code::INVALID_PARAMS, format!("there is no tool {name:?}; see tools/list")));
         };
         if caller.is_stateless()
+            && !headers.contains_key(OVER_STDIO)
             && let Err(what) = offered.headers.check(&params, headers)
         {
             return Err(error(code::HEADER_MISMATCH, what));
@@ -94,7 +95,8 @@ impl Gateway {
             name: offered.tool.name.clone(),
             params,
             came,
-            headers: (!caller.is_stateless()).then(|| ParamHeaders::of(&offered.tool.input_schema)),
+            headers: (!caller.is_stateless() || headers.contains_key(OVER_STDIO))
+                .then(|| ParamHeaders::of(&offered.tool.input_schema)),
         })
     }
 
@@ -189,7 +191,7 @@ impl Gateway {
         let cancel = Arc::<Notify>::default();
         let stateless = caller.is_stateless();
         let registered = match &caller.era {
-            Era::Session(visitor) => Some(visitor.register(id, out.clone(), cancel.clone())),
+            Era::Session(visitor) => Some(visitor.register(id, &out, cancel.clone())),
             Era::Stateless => None,
         };
         let state =

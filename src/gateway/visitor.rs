@@ -54,7 +54,8 @@ struct State {
 #[derive(Clone)]
 struct UnderWay {
     number: u64,
-    out: mpsc::Sender<Out>,
+    /// Of the call itself, which ends the stream when it ends.
+    out: mpsc::WeakSender<Out>,
     cancel: Arc<Notify>,
 }
 
@@ -141,10 +142,10 @@ impl Visitor {
     }
 
     pub(super) fn register(
-        self: &Arc<Self>, id: &RawValue, out: mpsc::Sender<Out>, cancel: Arc<Notify>,
+        self: &Arc<Self>, id: &RawValue, out: &mpsc::Sender<Out>, cancel: Arc<Notify>,
     ) -> Registered {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        self.state().calls.insert(id.get().into(), UnderWay { number, out, cancel });
+        self.state().calls.insert(id.get().into(), UnderWay { number, out: out.downgrade(), cancel });
         Registered { visitor: self.clone(), id: id.get().into(), number }
     }
 
@@ -203,8 +204,10 @@ impl Visitor {
         let state = self.state();
         if let Some((_, stream)) = &state.stream {
             let _ = stream.try_send(message);
-        } else if let Some(call) = state.calls.values().max_by_key(|call| call.number) {
-            let _ = call.out.try_send(Out::Event(message));
+        } else if let Some(call) = state.calls.values().max_by_key(|call| call.number)
+            && let Some(out) = call.out.upgrade()
+        {
+            let _ = out.try_send(Out::Event(message));
         }
     }
 
@@ -221,7 +224,8 @@ impl Visitor {
                 return Err(error(code::INTERNAL, "the client has too much to answer already"));
             }
             state.asked.insert(id.clone(), reply);
-            let latest = || state.calls.values().max_by_key(|call| call.number).map(|call| call.out.clone());
+            let latest =
+                || state.calls.values().max_by_key(|call| call.number).and_then(|call| call.out.upgrade());
             via.cloned()
                 .or_else(latest)
                 .map_or_else(|| state.stream.clone().map(|(_, stream)| Err(stream)), |out| Some(Ok(out)))

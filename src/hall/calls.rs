@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ledger::{About, Ledger};
 use super::{Hall, Message};
@@ -16,6 +16,8 @@ use crate::model::{Entry, Instance, PhaseName, Roster, Status, Timestamp};
 
 /// A call to a member that is about to be there waits so long for it.
 pub const LONGEST_REST: Duration = Duration::from_secs(10);
+/// A member whose launch is over, although the roster does not say so yet, is looked at again after this time.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Calls that one member has to answer at a time; further ones wait for their turn...
 const IN_FLIGHT: usize = 128;
 /// ...and so many may wait.
@@ -122,18 +124,25 @@ impl Hall {
 
     /// Waits for a member that is about to be there, and for a place among the calls to it.
     pub async fn reach(&self, member: &str) -> Result<Reached, CallError> {
-        let entry = self.at_rest(member).await.ok_or_else(|| CallError::NoSuchMember(member.into()))?;
-        let not_connected = || {
-            let reason = entry.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-            CallError::NotConnected { member: member.into(), phase: entry.phase.as_str(), reason }
+        let deadline = Instant::now() + LONGEST_REST;
+        let mut rosters = self.watch();
+        let (entry, instance, line) = loop {
+            let entry = self.at_rest(member, deadline).await;
+            let entry = entry.ok_or_else(|| CallError::NoSuchMember(member.into()))?;
+            let line = entry.instance.and_then(|instance| Some((instance, self.links.line(instance)?)));
+            match line {
+                Some((instance, line)) if entry.status == Status::Connected => break (entry, instance, line),
+                // It has died, and the roster is about to say so.
+                None if entry.status == Status::Connected && Instant::now() < deadline => {
+                    let _ = timeout(LOOK_AGAIN, rosters.changed()).await;
+                }
+                _ => {
+                    let reason = entry.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+                    let phase = entry.phase.as_str();
+                    return Err(CallError::NotConnected { member: member.into(), phase, reason });
+                }
+            }
         };
-        if entry.status != Status::Connected {
-            return Err(not_connected());
-        }
-        let (instance, line) = entry
-            .instance
-            .and_then(|instance| Some((instance, self.links.line(instance)?)))
-            .ok_or_else(not_connected)?;
         let place = match line.places.clone().try_acquire_owned() {
             Ok(place) => place,
             Err(_) => {
@@ -148,7 +157,7 @@ impl Hall {
     }
 
     /// The member's entry; one that is about to be there is waited for.
-    async fn at_rest(&self, member: &str) -> Option<Arc<Entry>> {
+    async fn at_rest(&self, member: &str, deadline: Instant) -> Option<Arc<Entry>> {
         let roster = self.roster();
         let entry = roster.entry(member)?;
         if !is_awaited(entry) {
@@ -156,7 +165,7 @@ impl Hall {
         }
         let is_at_rest = |roster: &Arc<Roster>| roster.entry(member).is_none_or(|entry| !is_awaited(entry));
         let mut rosters = self.watch();
-        let _ = timeout(LONGEST_REST, rosters.wait_for(is_at_rest)).await;
+        let _ = timeout_at(deadline, rosters.wait_for(is_at_rest)).await;
         self.roster().entry(member).cloned()
     }
 

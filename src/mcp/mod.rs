@@ -20,4 +20,5 @@ pub use handshake::{Obstacle, greet, introduction, list_tools};
 pub use headers::{header_text, header_value};
 pub use link::{Ask, Link, LinkError, SavedSession};
 pub use params::Params;
+pub use sse::Events;
 pub use wire::{Heard, Outcome, Response, RpcError, excerpt};

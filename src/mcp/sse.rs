@@ -2,7 +2,7 @@
 
 /// Takes a stream in any pieces and gives out the data of the events that are complete.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub struct Events {
     line: Vec<u8>,
     data: Vec<u8>,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
@@ -11,7 +11,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Feeds a piece; `take` gets the data of each event that it completes, and says whether to go on.
-    pub(super) fn feed(&mut self, piece: &[u8], mut take: impl FnMut(&[u8]) -> bool) -> bool {
+    pub fn feed(&mut self, piece: &[u8], mut take: impl FnMut(&[u8]) -> bool) -> bool {
         for &byte in piece {
             let belongs_to_cr = std::mem::replace(&mut self.after_cr, byte == b'\r') && byte == b'\n';
             match byte {
@@ -33,7 +33,7 @@ impl Events {
     }
 
     /// The stream has ended: an event that lacks its blank line counts all the same.
-    pub(super) fn finish(mut self, mut take: impl FnMut(&[u8]) -> bool) {
+    pub fn finish(mut self, mut take: impl FnMut(&[u8]) -> bool) {
         if self.end_of_line(&mut take) {
             self.end_of_line(&mut take);
         }

@@ -15,6 +15,9 @@ pub const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version")
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
+/// Ours: the client speaks over a pipe, where there are no headers that could repeat arguments.
+pub const OVER_STDIO: HeaderName = HeaderName::from_static("x-guild-hall-stdio");
+
 /// Keys of `_meta` in every request of the stateless revisions.
 pub const META_PROTOCOL: &str = "io.modelcontextprotocol/protocolVersion";
 pub const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";

@@ -40,7 +40,7 @@ pub struct House {
 /// A running hall in a house.
 pub struct Hall {
     pub child: Child,
-    socket: PathBuf,
+    pub socket: PathBuf,
     log: PathBuf,
 }
 

@@ -140,7 +140,6 @@ impl Call {
                 Ok(exchange) => return Ok(Talk { reached, own, ears, exchange, sent }),
                 Err(error) => error,
             };
-            self.gateway.hall().note(&reached, &error);
             if matches!(error, LinkError::Connect(_)) && began.elapsed() < LONGEST_REST {
                 // Dead or about to be: the roster will say so.
                 sent.settle("not_sent");
@@ -148,6 +147,7 @@ impl Call {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 continue;
             }
+            self.gateway.hall().note(&reached, &error);
             if let (LinkError::SessionLost, Era::Session(visitor)) = (&error, &self.caller.era) {
                 visitor.owns.forget(reached.instance);
             }

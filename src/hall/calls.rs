@@ -188,14 +188,15 @@ impl Hall {
     }
 }
 
-/// It is being started or taken over, or will be before a call would give up.
+/// It is being started or taken over, or will be before a call would give up; or it may come back, or turn
+/// out to be dead.
 fn is_awaited(entry: &Entry) -> bool {
     let soon = || {
         let at = entry.retry_at.map_or(i64::MAX, |at| at.0);
         let rest = i64::try_from(LONGEST_REST.as_millis()).unwrap_or(i64::MAX);
         at.saturating_sub(Timestamp::now().0) < rest
     };
-    !entry.settled || (entry.phase == PhaseName::Waiting && soon())
+    !entry.settled || entry.phase == PhaseName::Unwell || (entry.phase == PhaseName::Waiting && soon())
 }
 
 /// Something that a healthy member does not do. A slow call is a reason to look, no more.

@@ -14,11 +14,10 @@ use super::answer::{Answer, error, error_with, result, to_client};
 use super::caller::{Caller, Era};
 use super::ears::{Ears, kind_of_change};
 use super::own::Own;
-use super::param_headers::ParamHeaders;
 use super::parked::Parked;
 use crate::hall::{About, Account, CallError, LONGEST_REST, Reached};
 use crate::mcp::terms::{META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, code};
-use crate::mcp::{Ask, Exchange, Heard, Link, LinkError, Outcome, Params, RpcError, excerpt};
+use crate::mcp::{Ask, Exchange, Heard, Link, LinkError, Outcome, ParamHeaders, Params, RpcError, excerpt};
 
 /// What goes to the client.
 pub(super) enum Out {

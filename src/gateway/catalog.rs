@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::param_headers::ParamHeaders;
 use super::scope::Scope;
 use crate::hall::named_tools;
 use crate::mcp::terms::code;
-use crate::mcp::{Params, RpcError};
+use crate::mcp::{ParamHeaders, Params, RpcError};
 use crate::model::{Entry, MemberKey, PhaseName, Roster, Tool};
 
 /// So many tools are listed at a time; the rest is asked for by cursor.
@@ -59,7 +58,8 @@ impl Catalog {
             .into_iter()
             .filter_map(|named| {
                 let tool = named.tool()?.clone();
-                let headers = ParamHeaders::of(&tool.input_schema);
+                // Where they are no use, nobody follows them: a stateless member's tool would not be here.
+                let headers = ParamHeaders::of(&tool.input_schema).unwrap_or_default();
                 Some(Arc::new(Offered { name: named.name, member: named.entry.name.clone(), tool, headers }))
             })
             .collect();

@@ -185,7 +185,7 @@ impl Gateway {
         let own = Own::open(&reached.link, &caller.capabilities.text, None).await.ok()?;
         let exchange = timeout(WATCHED, own.link.listen()).await.ok()?.ok()?;
         let params = Params::default().with("uri", &own_uri);
-        own.link.request("resources/subscribe", params, WATCHED).await.ok()?;
+        own.link.request(Ask::new("resources/subscribe", params), WATCHED).await.ok()?;
         Some(Watched { exchange, _own: Some(own) })
     }
 }

@@ -16,7 +16,6 @@ use super::Gateway;
 use super::answer::{Answer, error, error_with, events, message, result, status, whole};
 use super::call::{Call, Out, Request, complete};
 use super::caller::{Caller, Era};
-use super::param_headers::ParamHeaders;
 use super::parked::ParkedCalls;
 use super::scope::Scope;
 use super::shelves::Kind;
@@ -96,7 +95,7 @@ impl Gateway {
             params,
             came,
             headers: (!caller.is_stateless() || headers.contains_key(OVER_STDIO))
-                .then(|| ParamHeaders::of(&offered.tool.input_schema)),
+                .then(|| offered.headers.clone()),
         })
     }
 

@@ -12,7 +12,6 @@ mod listening;
 mod message;
 mod methods;
 mod own;
-mod param_headers;
 mod parked;
 mod scope;
 mod session;

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::mcp::{Exchange, Link, LinkError, Params, introduction};
+use crate::mcp::{Ask, Exchange, Link, LinkError, Params, introduction};
 use crate::model::Instance;
 
 /// A session has to be open so soon.
@@ -46,7 +46,7 @@ impl Own {
     pub(super) async fn set_level(&self, level: &str) {
         let params = Params::default().with("level", level);
         // A member that does not take it says more or less than was asked for.
-        let _ = self.link.request("logging/setLevel", params, PATIENCE).await;
+        let _ = self.link.request(Ask::new("logging/setLevel", params), PATIENCE).await;
     }
 
     /// Has everything heard that the member says outside of calls. `hear` gets the stream, and returns when

@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use super::catalog::page;
 use super::scope::Scope;
 use crate::hall::{Hall, plain_key};
-use crate::mcp::{Link, LinkError, Params, RpcError};
+use crate::mcp::{Ask, Link, LinkError, Params, RpcError};
 use crate::model::{Entry, Instance, MemberKey, Roster, Status};
 
 /// A member has so long to list what it has; one that does not is left out until it is asked again.
@@ -217,7 +217,7 @@ async fn fetch(link: &Link, kind: Kind) -> Result<Shelf, LinkError> {
     for _ in 0..MOST_PAGES {
         let params =
             cursor.as_ref().map_or_else(Params::default, |cursor| Params::default().with("cursor", cursor));
-        let page = match link.request(kind.method(), params, PATIENCE).await {
+        let page = match link.request(Ask::new(kind.method(), params), PATIENCE).await {
             // A server with resources need not have templates.
             Err(LinkError::Rpc(error)) if error.code == crate::mcp::terms::code::NO_SUCH_METHOD => break,
             page => page?,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::ledger::{About, Ledger};
 use super::{Hall, Message};
 use crate::lifecycle::Report;
-use crate::mcp::{Link, LinkError, Params, SavedSession};
+use crate::mcp::{Ask, Link, LinkError, ParamHeaders, Params, SavedSession};
 use crate::model::{Entry, Instance, PhaseName, Roster, Status, Timestamp};
 
 /// A call to a member that is about to be there waits so long for it.
@@ -100,11 +100,11 @@ impl Hall {
     ) -> CallOutcome {
         let reached = self.reach(member).await?;
         let entry = &reached.entry;
-        if !entry.tools.iter().any(|known| known.name == tool) {
+        let Some(known) = entry.tools.iter().find(|known| known.name == tool) else {
             let has =
                 entry.tools.iter().take(50).map(|tool| tool.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(CallError::NoSuchTool { member: member.into(), tool: tool.into(), has });
-        }
+        };
         let mut account = self.ledger.begin(About {
             who: "api".into(),
             member: member.into(),
@@ -113,7 +113,11 @@ impl Hall {
         });
         let patience = patience.unwrap_or(entry.call_timeout);
         let params = Params::default().with("name", tool).with("arguments", arguments);
-        let answer = reached.link.request("tools/call", params, patience).await;
+        let mut ask = Ask { name: Some(tool), ..Ask::new("tools/call", params) };
+        if reached.link.is_stateless() {
+            ask.headers = ParamHeaders::of(&known.input_schema).unwrap_or_default().write(&ask.params);
+        }
+        let answer = reached.link.request(ask, patience).await;
         account.bytes = (arguments.get().len(), answer.as_ref().map_or(0, |result| result.get().len()));
         account.settle(answer.as_ref().err().map_or("ok", LinkError::word));
         answer.map_err(|error| {

@@ -24,6 +24,7 @@ const KEPT: Duration = Duration::from_secs(3);
 const MOST_KEPT: usize = 64;
 
 /// See the module's page.
+#[derive(Clone)]
 pub(super) struct Connections {
     dial: Dial,
     kept: Arc<Kept>,

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-use hyper::header::{CONTENT_TYPE, LOCATION};
+use hyper::header::LOCATION;
 use hyper::{Response, StatusCode};
 
 use super::connections::Answering;
 use super::link::{LARGEST_ANSWER, LinkError};
+use super::resumption::{Resumption, TakingUp, is_stream};
 use super::sse::Events;
 use super::wire::{Heard, excerpt};
 
@@ -23,23 +24,46 @@ pub struct Exchange {
 enum Form {
     /// One message, read when it is asked for.
     Whole(Option<Response<Answering>>),
-    Stream {
-        body: Answering,
-        events: Events,
-        ready: VecDeque<Vec<u8>>,
-    },
+    Stream(Box<Stream>),
+}
+
+#[derive(Debug)]
+struct Stream {
+    source: Source,
+    events: Events,
+    ready: VecDeque<Vec<u8>>,
+    resumption: Option<Resumption>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Open(Answering),
+    /// It has ended, and will go on.
+    Paused(TakingUp),
+    Ended,
 }
 
 impl Exchange {
     pub(super) fn of(response: Response<Answering>, id: Option<u64>) -> Self {
-        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let is_stream = kind.is_some_and(|kind| kind.trim_start().starts_with("text/event-stream"));
-        let form = if response.status().is_success() && is_stream {
-            Form::Stream { body: response.into_body(), events: Events::default(), ready: VecDeque::new() }
+        let form = if is_stream(&response) {
+            Form::Stream(Box::new(Stream {
+                source: Source::Open(response.into_body()),
+                events: Events::default(),
+                ready: VecDeque::new(),
+                resumption: None,
+            }))
         } else {
             Form::Whole(Some(response))
         };
         Self { id, form, read: 0 }
+    }
+
+    /// If it is a stream that ends too early, it is taken up again by these means.
+    pub(super) fn resumed_by(mut self, means: Resumption) -> Self {
+        if let Form::Stream(stream) = &mut self.form {
+            stream.resumption = Some(means);
+        }
+        self
     }
 
     /// The number of the request that it answers.
@@ -49,40 +73,64 @@ impl Exchange {
 
     /// It may say more than one thing.
     pub fn is_stream(&self) -> bool {
-        matches!(self.form, Form::Stream { .. })
+        matches!(self.form, Form::Stream(_))
     }
 
     /// The next thing that it says. After a result or an error there is none.
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
-        match &mut self.form {
-            Form::Whole(response) => match response.take() {
-                Some(response) => whole(response, self.id).await,
-                None => Err(LinkError::Broken("there is no more to its answer".into())),
-            },
-            Form::Stream { body, events, ready } => loop {
-                if let Some(data) = ready.pop_front() {
-                    return Heard::read(&data, self.id).map_err(LinkError::NotMcp);
-                }
-                let mut take = |data: &[u8]| {
-                    ready.push_back(data.to_vec());
-                    true
+        let stream = match &mut self.form {
+            Form::Whole(response) => {
+                return match response.take() {
+                    Some(response) => whole(response, self.id).await,
+                    None => Err(LinkError::Broken("there is no more to its answer".into())),
                 };
-                let Some(piece) = body.piece().await else {
-                    std::mem::take(events).finish(&mut take);
-                    if ready.is_empty() {
-                        return Err(LinkError::Broken("its event stream ended without the answer".into()));
-                    }
-                    continue;
-                };
-                let piece = piece?;
-                self.read += piece.len();
-                // A stream that is no answer has no end.
-                if self.read > LARGEST_ANSWER && (self.id.is_some() || events.held() > LARGEST_ANSWER) {
-                    return Err(LinkError::TooLarge);
-                }
-                events.feed(&piece, &mut take);
-            },
+            }
+            Form::Stream(stream) => stream,
+        };
+        loop {
+            if let Some(data) = stream.ready.pop_front() {
+                return Heard::read(&data, self.id).map_err(LinkError::NotMcp);
+            }
+            self.read += stream.advance().await?;
+            // A stream that is no answer has no end.
+            if self.read > LARGEST_ANSWER && (self.id.is_some() || stream.events.held() > LARGEST_ANSWER) {
+                return Err(LinkError::TooLarge);
+            }
         }
+    }
+}
+
+impl Stream {
+    /// Takes what comes next; how many bytes that are.
+    async fn advance(&mut self) -> Result<usize, LinkError> {
+        let Self { source, events, ready, resumption } = self;
+        let mut take = |data: &[u8]| {
+            ready.push_back(data.to_vec());
+            true
+        };
+        match source {
+            Source::Open(body) => match body.piece().await {
+                Some(piece) => {
+                    let piece = piece?;
+                    events.feed(&piece, take);
+                    return Ok(piece.len());
+                }
+                None => {
+                    events.finish(&mut take);
+                    let rest = resumption.as_ref().and_then(|means| means.take_up(events));
+                    *source = rest.map_or(Source::Ended, Source::Paused);
+                }
+            },
+            Source::Paused(taking_up) => {
+                let resumed = taking_up.wait().await;
+                *source = Source::Ended;
+                *source = Source::Open(resumed?);
+            }
+            Source::Ended => {
+                return Err(LinkError::Broken("its event stream ended without the answer".into()));
+            }
+        }
+        Ok(0)
     }
 }
 

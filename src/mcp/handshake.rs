@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::link::{Link, LinkError, protocol_version};
+use super::link::{Ask, Link, LinkError, Session, protocol_version};
+use super::param_headers::ParamHeaders;
 use super::params::Params;
 use super::terms::{META_SERVER, STATELESS, WITH_SESSIONS};
 use super::wire::excerpt;
@@ -42,11 +43,11 @@ pub type Obstacle = String;
 pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handshake, Failure> {
     let begun = Instant::now();
     let mut last = Obstacle::new();
-    let result = loop {
+    let (result, session) = loop {
         let silence = "it accepts connections and does not answer initialize";
         let answer = told_if_slow(initialize(link), || tell(silence.into())).await;
         match answer {
-            Ok(result) => break result,
+            Ok(opened) => break opened,
             Err(error) => {
                 let Some(obstacle) = not_yet(&error) else {
                     discover(link).await.ok_or_else(|| refusal("initialize", &error))?;
@@ -68,8 +69,13 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
             excerpt(result.get().as_bytes())
         )));
     }
-    link.notify("notifications/initialized", Params::default(), NOTIFICATION).await;
     let protocol_version = protocol_version(&result).unwrap_or_else(|| WITH_SESSIONS.into());
+    // In that revision there is no `initialize`; but some say its number and mean an older one.
+    if protocol_version == STATELESS && discover(link).await.is_some() {
+        return finish(link, protocol_version, tell).await;
+    }
+    link.keep(session);
+    link.notify("notifications/initialized", Params::default(), NOTIFICATION).await;
     finish(link, protocol_version, tell).await
 }
 
@@ -95,7 +101,7 @@ async fn discover(link: &Link) -> Option<()> {
     }
     let fresh = link.without_session();
     fresh.be_stateless(Offer::default());
-    let answer = fresh.request("server/discover", Params::default(), DISCOVERY).await.ok()?;
+    let answer = fresh.request(Ask::new("server/discover", Params::default()), DISCOVERY).await.ok()?;
     let mut found: Discovered = serde_json::from_str(answer.get()).ok()?;
     if !found.supported_versions.iter().any(|version| version == STATELESS) {
         return None;
@@ -133,9 +139,9 @@ async fn told_if_slow<T>(answer: impl Future<Output = T>, tell: impl FnOnce()) -
     }
 }
 
-async fn initialize(link: &Link) -> Result<Box<RawValue>, LinkError> {
+async fn initialize(link: &Link) -> Result<(Box<RawValue>, Session), LinkError> {
     let nothing = RawValue::from_string("{}".into()).unwrap_or_else(|_| RawValue::NULL.to_owned());
-    link.initialize(introduction(&nothing), PATIENCE).await
+    link.propose(introduction(&nothing), PATIENCE).await
 }
 
 /// What only time will mend: a server that does not listen yet, or is not yet the one that will.
@@ -184,7 +190,7 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
         };
         let listed: Listed = serde_json::from_str(page.get()).map_err(nonsense)?;
         let listed_tools: Vec<Tool> = serde_json::from_str(listed.tools.get()).map_err(nonsense)?;
-        tools.extend(listed_tools);
+        tools.extend(listed_tools.into_iter().filter(|tool| can_be_called(link, tool)));
         if tools.len() > MOST_TOOLS {
             return Err(LinkError::NotMcp(format!("it lists more than {MOST_TOOLS} tools")));
         }
@@ -201,15 +207,31 @@ pub async fn list_tools(link: &Link, patience: Duration) -> Result<Arc<[Tool]>, 
     Err(LinkError::NotMcp(format!("its tool list has more than {MOST_PAGES} pages")))
 }
 
+/// A tool of a stateless member wants headers that can be sent.
+fn can_be_called(link: &Link, tool: &Tool) -> bool {
+    if !link.is_stateless() {
+        return true;
+    }
+    let headers = ParamHeaders::of(&tool.input_schema);
+    if let Err(why) = &headers {
+        let tool = excerpt(tool.name.as_bytes());
+        tracing::warn!(at = %link, tool, "a tool is left out, for its input schema has to be mended: {why}");
+    }
+    headers.is_ok()
+}
+
 /// One page. Listing changes nothing, so it may be asked for again by a server that has hung up
 /// on a kept connection without saying so before.
 async fn page(link: &Link, cursor: Option<&str>, patience: Duration) -> Result<Box<RawValue>, LinkError> {
-    let page = || match cursor {
-        Some(cursor) => Params::default().with("cursor", cursor),
-        None => Params::default(),
+    let ask = || {
+        let params = match cursor {
+            Some(cursor) => Params::default().with("cursor", cursor),
+            None => Params::default(),
+        };
+        Ask::new("tools/list", params)
     };
-    match link.request("tools/list", page(), patience).await {
-        Err(LinkError::Broken(_)) => link.request("tools/list", page(), patience).await,
+    match link.request(ask(), patience).await {
+        Err(LinkError::Broken(_)) => link.request(ask(), patience).await,
         answer => answer,
     }
 }

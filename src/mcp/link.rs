@@ -19,6 +19,7 @@ use super::connector::Dial;
 use super::exchange::{Exchange, discard};
 use super::headers::header_value;
 use super::params::Params;
+use super::resumption::Resumption;
 use super::terms::{
     META_CAPABILITIES, META_CLIENT, META_PROTOCOL, METHOD, NAME, PROTOCOL, SESSION_ID, STATELESS, code,
 };
@@ -75,8 +76,9 @@ pub struct SavedSession {
     offer: Arc<Offer>,
 }
 
+/// What a member has settled.
 #[derive(Debug, Clone)]
-struct Session {
+pub(super) struct Session {
     id: Option<HeaderValue>,
     protocol: Option<HeaderValue>,
     offer: Arc<Offer>,
@@ -123,6 +125,13 @@ impl LinkError {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").field("uri", &self.uri).field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+/// Its URL.
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.uri.fmt(f)
     }
 }
 
@@ -217,18 +226,13 @@ impl Link {
         if response.status() == StatusCode::NOT_FOUND && self.has_session() {
             return Err(LinkError::SessionLost);
         }
-        Ok(Exchange::of(response, Some(id)))
+        Ok(self.exchange(response, Some(id)))
     }
 
     /// Sends one request and waits for its answer, no longer than `patience`. What the member asks meanwhile
     /// is refused: nobody is there who could answer it.
-    pub async fn request(
-        &self, method: &str, params: Params<'_>, patience: Duration,
-    ) -> Result<Box<RawValue>, LinkError> {
+    pub async fn request(&self, ask: Ask<'_>, patience: Duration) -> Result<Box<RawValue>, LinkError> {
         let exchange = async {
-            let name = params.text("name").map(std::borrow::Cow::into_owned);
-            let ask =
-                Ask { name: name.as_deref().filter(|_| method == "tools/call"), ..Ask::new(method, params) };
             let mut exchange = self.send(ask).await?;
             loop {
                 match exchange.next().await? {
@@ -258,9 +262,18 @@ impl Link {
     pub async fn initialize(
         &self, params: Params<'_>, patience: Duration,
     ) -> Result<Box<RawValue>, LinkError> {
+        let (result, session) = self.propose(params, patience).await?;
+        self.keep(session);
+        Ok(result)
+    }
+
+    /// The same, but nothing is kept yet.
+    pub(super) async fn propose(
+        &self, params: Params<'_>, patience: Duration,
+    ) -> Result<(Box<RawValue>, Session), LinkError> {
         let exchange = async {
             let response = self.post(Some(FIRST), Ask::new("initialize", params)).await?;
-            let session_id = response.headers().get(SESSION_ID).cloned();
+            let id = response.headers().get(SESSION_ID).cloned();
             let mut exchange = Exchange::of(response, Some(FIRST));
             let result = loop {
                 match exchange.next().await? {
@@ -272,10 +285,13 @@ impl Link {
             let protocol = protocol_version(&result).and_then(|version| HeaderValue::from_str(&version).ok());
             // Its word on anything but the revision may be missing or odd.
             let offer = serde_json::from_str(result.get()).unwrap_or_default();
-            let _ = self.session.set(Session { id: session_id, protocol, offer: Arc::new(offer) });
-            Ok(result)
+            Ok((result, Session { id, protocol, offer: Arc::new(offer) }))
         };
         timeout(patience, exchange).await.unwrap_or(Err(LinkError::TimedOut(patience)))
+    }
+
+    pub(super) fn keep(&self, session: Session) {
+        let _ = self.session.set(session);
     }
 
     /// From now on each request says all that a session would.
@@ -321,7 +337,7 @@ impl Link {
     pub async fn listen(&self) -> Result<Exchange, LinkError> {
         let response = self.http(Method::GET, HeaderMap::new(), Bytes::new()).await?;
         let status = response.status();
-        let exchange = Exchange::of(response, None);
+        let exchange = self.exchange(response, None);
         if exchange.is_stream() { Ok(exchange) } else { Err(LinkError::Http { status, body: String::new() }) }
     }
 
@@ -339,8 +355,11 @@ impl Link {
 
     async fn post(&self, id: Option<u64>, ask: Ask<'_>) -> Result<Response<Answering>, LinkError> {
         let Ask { method, name, mut headers, mut params } = ask;
-        if self.is_stateless() {
+        // Who speaks a stateless revision alone wants it on `initialize`, too.
+        if self.is_stateless() || self.session.get().is_none() {
             headers.insert(METHOD, header_value(method));
+        }
+        if self.is_stateless() {
             if let Some(name) = name {
                 headers.insert(NAME, header_value(name));
             }
@@ -354,7 +373,21 @@ impl Link {
     async fn http(
         &self, method: Method, mut headers: HeaderMap, body: Bytes,
     ) -> Result<Response<Answering>, LinkError> {
-        let accept = match method {
+        self.complete(&method, &mut headers, &body);
+        let fickle = self.fickle.load(Ordering::Relaxed);
+        if fickle {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let mut request = hyper::Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.path.clone();
+        *request.headers_mut() = headers;
+        self.connections.request(request, !fickle).await
+    }
+
+    /// Adds the headers that every request has.
+    fn complete(&self, method: &Method, headers: &mut HeaderMap, body: &Bytes) {
+        let accept = match *method {
             Method::GET => "text/event-stream",
             _ => "application/json, text/event-stream",
         };
@@ -365,19 +398,21 @@ impl Link {
         if !body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let fickle = self.fickle.load(Ordering::Relaxed);
-        if fickle {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
         if let Some(session) = self.session.get() {
             session.id.clone().map(|id| headers.insert(SESSION_ID, id));
             session.protocol.clone().map(|protocol| headers.insert(PROTOCOL, protocol));
         }
-        let mut request = hyper::Request::new(Full::new(body));
-        *request.method_mut() = method;
-        *request.uri_mut() = self.path.clone();
-        *request.headers_mut() = headers;
-        self.connections.request(request, !fickle).await
+    }
+
+    /// What is read of a response. Where the revision allows it, a stream that ends too early is taken up again.
+    fn exchange(&self, response: Response<Answering>, id: Option<u64>) -> Exchange {
+        let exchange = Exchange::of(response, id);
+        if !exchange.is_stream() || self.is_stateless() {
+            return exchange;
+        }
+        let mut headers = HeaderMap::new();
+        self.complete(&Method::GET, &mut headers, &Bytes::new());
+        exchange.resumed_by(Resumption::new(self.connections.clone(), self.path.clone(), headers))
     }
 }
 

@@ -1,10 +1,17 @@
-//! Server-sent events, as much as MCP needs: the data of each event. WHATWG HTML §9.2.6.
+//! Server-sent events, as much as MCP needs: the data of each event, and how to take up a stream that ended.
+//! WHATWG HTML §9.2.6.
+
+use std::time::Duration;
 
 /// Takes a stream in any pieces and gives out the data of the events that are complete.
 #[derive(Debug, Default)]
 pub struct Events {
     line: Vec<u8>,
     data: Vec<u8>,
+    /// Of the event that is not complete.
+    id: Option<Vec<u8>>,
+    last_id: Option<Vec<u8>>,
+    retry: Option<Duration>,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_cr: bool,
 }
@@ -32,8 +39,19 @@ impl Events {
         self.line.len() + self.data.len()
     }
 
+    /// Of the last event that has one: what came up to it need not be told again.
+    pub(super) fn last_id(&self) -> Option<&[u8]> {
+        self.last_id.as_deref()
+    }
+
+    /// Who asks for the stream again must wait so long.
+    pub(super) fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
     /// The stream has ended: an event that lacks its blank line counts all the same.
-    pub fn finish(mut self, mut take: impl FnMut(&[u8]) -> bool) {
+    pub fn finish(&mut self, mut take: impl FnMut(&[u8]) -> bool) {
+        self.after_cr = false;
         if self.end_of_line(&mut take) {
             self.end_of_line(&mut take);
         }
@@ -42,14 +60,26 @@ impl Events {
     fn end_of_line(&mut self, take: &mut impl FnMut(&[u8]) -> bool) -> bool {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
+            if let Some(id) = self.id.take() {
+                self.last_id = Some(id).filter(|id| !id.is_empty());
+            }
             let data = std::mem::take(&mut self.data);
             return data.is_empty() || take(&data);
         }
-        if let Some(data) = line.strip_prefix(b"data:") {
+        let value = |name: &[u8]| {
+            let value = line.strip_prefix(name)?.strip_prefix(b":")?;
+            Some(value.strip_prefix(b" ").unwrap_or(value))
+        };
+        if let Some(data) = value(b"data") {
             if !self.data.is_empty() {
                 self.data.push(b'\n');
             }
-            self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
+            self.data.extend_from_slice(data);
+        } else if let Some(id) = value(b"id") {
+            self.id = Some(id.to_vec());
+        } else if let Some(retry) = value(b"retry") {
+            let millis = std::str::from_utf8(retry).ok().and_then(|millis| millis.parse().ok());
+            self.retry = millis.map(Duration::from_millis).or(self.retry);
         }
         true
     }
@@ -95,5 +125,17 @@ mod tests {
             }
         }
         assert!(events("", 1).is_empty());
+    }
+
+    #[test]
+    fn a_stream_is_taken_up_after_the_last_event_that_was_complete() {
+        let mut events = Events::default();
+        events.feed(b"id: 1\nretry: 500\ndata:\n\ndata: x\n\nid: 2\nretry: soon\ndata: y", |_| true);
+        assert_eq!(events.last_id(), Some(&b"1"[..]));
+        assert_eq!(events.retry(), Some(Duration::from_millis(500)));
+        events.feed(b"\n\n", |_| true);
+        assert_eq!(events.last_id(), Some(&b"2"[..]));
+        events.feed(b"id\n\nid:\n\n", |_| true);
+        assert_eq!(events.last_id(), None);
     }
 }

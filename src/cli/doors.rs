@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 
 use crate::control::{self, Door, Handed, Lanes, Paused, Place, Server};
-use crate::gateway::{Gateway, Guard, guarded};
+use crate::gateway::{Gateway, Guard, SavedVisitors, guarded};
 use crate::hall::Hall;
 
 /// Where the gateway listens besides the socket.
@@ -42,12 +42,14 @@ pub(super) enum Auth {
 pub(super) struct Doors {
     socket: Server,
     tcp: Option<(Server, SocketAddr)>,
+    gateway: Gateway,
 }
 
 /// Both doors, answering nobody.
 pub(super) struct PausedDoors {
     socket: Paused,
     tcp: Option<(Paused, SocketAddr)>,
+    visitors: SavedVisitors,
 }
 
 /// What the next image of the hall must know of them.
@@ -55,21 +57,26 @@ pub(super) struct PausedDoors {
 pub(super) struct HandedDoors {
     socket: Handed,
     tcp: Option<(Handed, SocketAddr)>,
+    #[serde(default)]
+    visitors: SavedVisitors,
 }
 
 /// Who may do what behind each door.
 struct Routes {
     socket: Router,
     tcp: Router,
+    gateway: Gateway,
 }
 
 impl Routes {
-    fn new(hall: &Hall, auth: Auth, address: Option<SocketAddr>) -> Result<Self, String> {
-        let gateway = Gateway::start(hall.clone())
+    fn new(
+        hall: &Hall, auth: Auth, address: Option<SocketAddr>, visitors: SavedVisitors,
+    ) -> Result<Self, String> {
+        let gateway = Gateway::start(hall.clone(), visitors)
             .map_err(|error| format!("cannot keep the key of sessions: {error}"))?;
         let api = || control::router(hall.clone());
         let socket = api().merge(gateway.router());
-        let Some(address) = address else { return Ok(Self { socket, tcp: Router::new() }) };
+        let Some(address) = address else { return Ok(Self { socket, tcp: Router::new(), gateway }) };
         let any_host = !address.ip().is_loopback();
         let (token, open) = match auth {
             Auth::Token => {
@@ -85,7 +92,7 @@ impl Routes {
             }
         };
         let tcp = guarded(open.merge(gateway.router()), Guard { token, any_host });
-        Ok(Self { socket, tcp })
+        Ok(Self { socket, tcp, gateway })
     }
 }
 
@@ -99,16 +106,17 @@ impl Doors {
     /// Opens both.
     pub(super) fn start(socket: Door, tcp: Option<Door>, auth: Auth, hall: &Hall) -> Result<Self, String> {
         let address = tcp.as_ref().and_then(Door::address);
-        let routes = Routes::new(hall, auth, address)?;
+        let routes = Routes::new(hall, auth, address, SavedVisitors::default())?;
         let lanes = lanes()?;
         let tcp =
             tcp.zip(address).map(|(door, at)| (Server::start(door, routes.tcp, &lanes, hall.clone()), at));
-        Ok(Self { socket: Server::start(socket, routes.socket, &lanes, hall.clone()), tcp })
+        let socket = Server::start(socket, routes.socket, &lanes, hall.clone());
+        Ok(Self { socket, tcp, gateway: routes.gateway })
     }
 
     /// Goes on with what the image before has handed over.
     pub(super) fn resume(handed: HandedDoors, auth: Auth, hall: &Hall) -> Result<Self, String> {
-        let routes = Routes::new(hall, auth, handed.address())?;
+        let routes = Routes::new(hall, auth, handed.address(), handed.visitors.clone())?;
         let failed = |error| format!("cannot take up the API: {error}");
         let lanes = lanes()?;
         let path = hall.run_dir().socket();
@@ -120,7 +128,7 @@ impl Doors {
             )),
             None => None,
         };
-        Ok(Self { socket: socket.map_err(failed)?, tcp })
+        Ok(Self { socket: socket.map_err(failed)?, tcp, gateway: routes.gateway })
     }
 
     pub(super) async fn pause(&self) -> PausedDoors {
@@ -131,7 +139,7 @@ impl Doors {
             }
         };
         let (socket, tcp) = tokio::join!(self.socket.pause(), tcp);
-        PausedDoors { socket, tcp }
+        PausedDoors { socket, tcp, visitors: self.gateway.save() }
     }
 
     /// They were not handed over after all.
@@ -158,6 +166,7 @@ impl PausedDoors {
         HandedDoors {
             socket: self.socket.handed(),
             tcp: self.tcp.as_ref().map(|(tcp, at)| (tcp.handed(), *at)),
+            visitors: self.visitors.clone(),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) async fn follow(gateway: Gateway) {
         let mut present: HashMap<Instance, (MemberKey, std::sync::Arc<Offer>)> = HashMap::new();
         for entry in roster.members.iter().filter(|entry| entry.status == Status::Connected) {
             if let (Some(instance), Some(offer)) = (entry.instance, &entry.offer)
-                && announces(offer)
+                && has_something_to_say(offer)
             {
                 present.insert(instance, (entry.name.clone(), offer.clone()));
             }
@@ -44,6 +44,7 @@ pub(super) async fn follow(gateway: Gateway) {
         for (instance, (member, _)) in present {
             if let std::collections::hash_map::Entry::Vacant(place) = heard.entry(instance) {
                 tell_all(&gateway, &member);
+                gateway.watch_again(&member);
                 let listening = hearing.spawn(hear(gateway.clone(), member.clone(), instance));
                 place.insert((member, listening));
             }
@@ -62,8 +63,10 @@ fn tell_all(gateway: &Gateway, member: &MemberKey) {
     }
 }
 
-fn announces(offer: &Offer) -> bool {
-    ["tools/listChanged", "prompts/listChanged", "resources/listChanged"].iter().any(|kind| offer.has(kind))
+fn has_something_to_say(offer: &Offer) -> bool {
+    ["tools/listChanged", "prompts/listChanged", "resources/listChanged", "resources/subscribe"]
+        .iter()
+        .any(|kind| offer.has(kind))
 }
 
 /// Hears one launch, until it is over.

@@ -11,17 +11,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::answer::{Answer, error, events, message, result, to_client, whole};
 use super::caller::{Caller, Era};
 use super::own::Own;
 use super::scope::Scope;
-use super::visitor::Visitor;
+use super::visitor::{Visitor, Watch};
 use super::{Changed, Gateway};
 use crate::mcp::terms::{META_SUBSCRIPTION, code};
 use crate::mcp::{Ask, Exchange, Heard, Params};
+use crate::model::MemberKey;
 
 /// How long a member may take to accept a notification.
 pub(super) const NOTIFICATION: Duration = Duration::from_secs(2);
@@ -31,6 +32,7 @@ const READY: Duration = Duration::from_secs(10);
 const ALIVE: Duration = Duration::from_secs(30);
 /// Messages that may wait for a client that does not read.
 const BEHIND: usize = 256;
+const ALL_KINDS: [&str; 3] = ["tools", "prompts", "resources"];
 /// Resources that one client may watch.
 pub(super) const MOST_WATCHED: usize = 1000;
 /// A member has so long to begin to watch a resource.
@@ -50,18 +52,22 @@ impl Gateway {
 
     /// What a session's client hears outside of its calls.
     pub(super) fn stream_of(&self, scope: Scope, visitor: Arc<Visitor>) -> Response {
-        let (number, messages) = visitor.open_stream();
-        let listener = Listener {
+        let (number, messages, has_missed) = visitor.open_stream();
+        let mut listener = Listener {
             scope,
             changes: self.0.changes.subscribe(),
             leaving: Box::pin(self.hall().leaving()),
             messages,
-            kinds: vec!["tools", "prompts", "resources"],
+            kinds: ALL_KINDS.to_vec(),
             subscription: None,
             visitor: Some((visitor, number)),
             watching: JoinSet::new(),
             waiting: Vec::new(),
         };
+        if has_missed {
+            // While it did not listen, or listened to a hall before this one, anything may have changed.
+            listener.announce(&ALL_KINDS);
+        }
         listener.respond()
     }
 
@@ -129,43 +135,89 @@ impl Gateway {
         listener.respond()
     }
 
-    /// `resources/subscribe` and its opposite, where the member is one without sessions: what it says is
-    /// heard here for the client. `None` for any other member, which is asked itself.
+    /// `resources/subscribe` and its opposite are remembered, to be said again to a member that was restarted.
+    /// What a member without sessions says is heard here for the client. `None` for any other, which is asked
+    /// itself.
     pub(super) async fn subscribe(
         &self, scope: &Scope, caller: &Caller, method: &str, params: &Params<'_>,
     ) -> Option<Answer> {
         let Era::Session(visitor) = &caller.era else { return None };
         let uri = params.text("uri")?;
         let (member, _) = self.whose_resource(scope, &uri).await.ok()?;
-        let roster = self.hall().roster();
-        if !roster.entry(member.as_str())?.offer.as_ref()?.stateless {
-            return None;
-        }
+        let is_stateless = self.hall().roster().entry(member.as_str())?.offer.as_ref()?.stateless;
+        let done = || is_stateless.then(|| Ok(super::empty_object()));
         if method == "resources/unsubscribe" {
             visitor.unwatch(&uri);
-            return Some(Ok(super::empty_object()));
+            return done();
         }
-        let Some(watched) = self.watch_resource(scope, caller, &uri).await else {
-            return Some(Err(error(
-                code::INVALID_PARAMS,
-                format!("{member} does not tell of changes of {uri:?}"),
-            )));
+        let task = if is_stateless {
+            let Some(task) = self.hear_of(scope, caller, visitor, &uri).await else {
+                let what = format!("{member} does not tell of changes of {uri:?}");
+                return Some(Err(error(code::INVALID_PARAMS, what)));
+            };
+            Some(task)
+        } else {
+            None
         };
-        let uri = uri.into_owned();
-        let (told, heard) = (Arc::downgrade(visitor), uri.clone());
-        let watching = tokio::spawn(forward(watched, heard, None, move |message| {
+        if visitor.watch(uri.into_owned(), Watch::new(scope, caller, task)) {
+            return done();
+        }
+        let what = format!("no more than {MOST_WATCHED} resources can be watched at a time");
+        Some(Err(error(code::INTERNAL, what)))
+    }
+
+    /// Tells a client with a session of changes of a resource, which a member without sessions has.
+    async fn hear_of(
+        &self, scope: &Scope, caller: &Caller, visitor: &Arc<Visitor>, uri: &str,
+    ) -> Option<AbortHandle> {
+        let watched = self.watch_resource(scope, caller, uri).await?;
+        let told = Arc::downgrade(visitor);
+        let watching = tokio::spawn(forward(watched, uri.to_owned(), None, move |message| {
             let visitor = told.upgrade();
             async move { visitor.map(|visitor| visitor.tell(message)).is_some() }
         }));
-        if visitor.watch(uri, watching.abort_handle()) {
-            Some(Ok(super::empty_object()))
-        } else {
-            watching.abort();
-            Some(Err(error(
-                code::INTERNAL,
-                format!("no more than {MOST_WATCHED} resources can be watched at a time"),
-            )))
+        Some(watching.abort_handle())
+    }
+
+    /// A member is there again: what clients with sessions have watched of it they go on watching.
+    pub(super) fn watch_again(&self, member: &MemberKey) {
+        for visitor in self.0.visitors.all() {
+            let (gateway, member) = (self.clone(), member.clone());
+            let watched = visitor.watched();
+            if watched.is_empty() {
+                continue;
+            }
+            tokio::spawn(async move {
+                for (uri, scope, caller) in watched {
+                    match gateway.whose_resource(&scope, &uri).await {
+                        Ok((whose, own_uri)) if whose == member => {
+                            gateway.watch_anew(&scope, &caller, &visitor, &uri, &whose, &own_uri).await;
+                        }
+                        _ => {}
+                    }
+                }
+            });
         }
+    }
+
+    /// And are told that it has changed, which it may have while the member was not there.
+    async fn watch_anew(
+        &self, scope: &Scope, caller: &Caller, visitor: &Arc<Visitor>, uri: &str, member: &MemberKey,
+        own_uri: &str,
+    ) {
+        let Ok(reached) = self.hall().reach(member.as_str()).await else { return };
+        if reached.link.is_stateless() {
+            let Some(task) = self.hear_of(scope, caller, visitor, uri).await else { return };
+            visitor.watch(uri.to_owned(), Watch::new(scope, caller, Some(task)));
+        } else {
+            let Some(own) = self.own_of(visitor, caller, &reached).await else { return };
+            let params = Params::default().with("uri", own_uri);
+            if own.link.request("resources/subscribe", params, WATCHED).await.is_err() {
+                return;
+            }
+        }
+        let params = json!({"uri": uri}).to_raw();
+        visitor.tell(to_client(None, "notifications/resources/updated", params.as_deref()));
     }
 
     /// Has a member tell of changes of a resource; `None` if it cannot.
@@ -267,7 +319,7 @@ impl Listener {
                 changed = self.changes.recv() => match changed {
                     Ok(changed) if self.scope.includes(&changed.member) => self.announce(&[changed.kind]),
                     Ok(_) => {}
-                    Err(RecvError::Lagged(_)) => self.announce(&["tools", "prompts", "resources"]),
+                    Err(RecvError::Lagged(_)) => self.announce(&ALL_KINDS),
                     Err(RecvError::Closed) => return None,
                 },
                 () = tokio::time::sleep(ALIVE) => return Some(Bytes::new()),

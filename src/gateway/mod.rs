@@ -34,6 +34,7 @@ use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
 pub use guard::{Guard, guarded};
+pub use visitor::SavedVisitors;
 
 use answer::refusal;
 use caller::Caller;
@@ -81,11 +82,12 @@ struct Changed {
 }
 
 impl Gateway {
-    /// Must be called within a tokio runtime. An error is about the key of the sessions.
-    pub fn start(hall: Hall) -> io::Result<Self> {
+    /// Goes on with what the image before has saved, if there was one. Must be called within a tokio runtime. An
+    /// error is about the key of the sessions.
+    pub fn start(hall: Hall, saved: SavedVisitors) -> io::Result<Self> {
         let house = House {
             sessions: Sessions::new(hall.run_dir().session_key()?),
-            visitors: Visitors::default(),
+            visitors: Visitors::resume(saved),
             parked: ParkedCalls::default(),
             catalog: RwLock::default(),
             shelves: Shelves::default(),
@@ -97,6 +99,11 @@ impl Gateway {
         tokio::spawn(follower::follow(gateway.clone()));
         tokio::spawn(sweep(gateway.clone()));
         Ok(gateway)
+    }
+
+    /// What the next image of the hall must know of those who come here.
+    pub fn save(&self) -> SavedVisitors {
+        self.0.visitors.save()
     }
 
     /// The endpoints.

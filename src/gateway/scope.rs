@@ -2,7 +2,7 @@
 
 use crate::model::MemberKey;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) enum Scope {
     /// `/mcp`
     All,

@@ -14,9 +14,11 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, error, to_client};
 use super::call::Out;
+use super::caller::{Caller, Capabilities, Era};
 use super::listening::MOST_WATCHED;
 use super::own::Owns;
 use super::random;
+use super::scope::Scope;
 use crate::mcp::terms::code;
 
 /// How long a person may take to answer what a member asks.
@@ -47,11 +49,69 @@ struct State {
     calls: HashMap<String, UnderWay>,
     asked: HashMap<String, oneshot::Sender<Answer>>,
     level: Option<String>,
-    /// Resources of members without sessions, each watched by a task.
-    watched: HashMap<String, AbortHandle>,
+    /// By the URI that the client knows.
+    watched: HashMap<String, Watch>,
+    /// It has not listened yet since it said `initialize`, and so has missed nothing.
+    is_new: bool,
 }
 
-#[derive(Clone)]
+/// What clients would have to ask for again, as text for the next image of the hall.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct SavedVisitors(Vec<SavedVisitor>);
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct SavedVisitor {
+    key: String,
+    level: Option<String>,
+    watched: Vec<SavedWatch>,
+}
+
+#[derive(Clone, serde::Serialize, serde::Deserialize)]
+struct SavedWatch {
+    uri: String,
+    scope: Scope,
+    capabilities: Box<RawValue>,
+    client: String,
+}
+
+/// A resource that the client watches, and all that is needed to watch it again.
+pub(super) struct Watch {
+    scope: Scope,
+    capabilities: Arc<Capabilities>,
+    client: String,
+    /// Hears a member without sessions; one with them tells the client in its own session.
+    task: Option<AbortHandle>,
+}
+
+impl Watch {
+    pub(super) fn new(scope: &Scope, caller: &Caller, task: Option<AbortHandle>) -> Self {
+        let (capabilities, client) = (caller.capabilities.clone(), caller.name.clone());
+        Self { scope: scope.clone(), capabilities, client, task }
+    }
+
+    fn save(&self, uri: &str) -> SavedWatch {
+        SavedWatch {
+            uri: uri.to_owned(),
+            scope: self.scope.clone(),
+            capabilities: self.capabilities.text.clone(),
+            client: self.client.clone(),
+        }
+    }
+
+    fn resume(saved: SavedWatch) -> (String, Self) {
+        let SavedWatch { uri, scope, capabilities, client } = saved;
+        (uri, Self { scope, capabilities: Capabilities::of(&capabilities).into(), client, task: None })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
 struct UnderWay {
     number: u64,
     /// Of the call itself, which ends the stream when it ends.
@@ -68,19 +128,20 @@ impl Default for State {
             asked: HashMap::new(),
             level: None,
             watched: HashMap::new(),
+            is_new: false,
         }
     }
 }
 
 impl State {
+    /// The way to the client by the call that it made last, of those that are not over.
+    fn latest_call(&self) -> Option<mpsc::Sender<Out>> {
+        let open = self.calls.values().filter_map(|call| Some((call.number, call.out.upgrade()?)));
+        open.max_by_key(|(number, _)| *number).map(|(_, out)| out)
+    }
+
     fn keeps_something(&self) -> bool {
         self.level.is_some() || !self.watched.is_empty()
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        self.watched.values().for_each(AbortHandle::abort);
     }
 }
 
@@ -94,6 +155,29 @@ pub(super) struct Registered {
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Visitors {
+    pub(super) fn save(&self) -> SavedVisitors {
+        let visitors = self.lock();
+        let saved = visitors.iter().filter_map(|(key, visitor)| {
+            let state = visitor.state();
+            state.keeps_something().then(|| SavedVisitor {
+                key: key.clone(),
+                level: state.level.clone(),
+                watched: state.watched.iter().map(|(uri, watch)| watch.save(uri)).collect(),
+            })
+        });
+        SavedVisitors(saved.collect())
+    }
+
+    /// The visitors of the image before. What they watch is watched again as soon as its member is seen.
+    pub(super) fn resume(saved: SavedVisitors) -> Self {
+        let visitors = saved.0.into_iter().map(|SavedVisitor { key, level, watched }| {
+            let watched = watched.into_iter().map(Watch::resume).collect();
+            let state = State { level, watched, ..State::default() };
+            (key, Arc::new(Visitor { state: Mutex::new(state), owns: Owns::default() }))
+        });
+        Self(Mutex::new(visitors.collect()))
+    }
+
     /// `None` if there are too many.
     pub(super) fn find(&self, key: &str) -> Option<Arc<Visitor>> {
         let mut visitors = self.lock();
@@ -110,6 +194,10 @@ impl Visitors {
         let visitor = Arc::<Visitor>::default();
         visitors.insert(key.into(), visitor.clone());
         Some(visitor)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Visitor>> {
+        self.lock().values().cloned().collect()
     }
 
     pub(super) fn forget(&self, key: &str) {
@@ -156,13 +244,19 @@ impl Visitor {
         }
     }
 
-    /// From now on messages that belong to no call go there.
-    pub(super) fn open_stream(&self) -> (u64, mpsc::Receiver<Bytes>) {
+    /// It has just said `initialize`.
+    pub(super) fn begin(&self) {
+        self.state().is_new = true;
+    }
+
+    /// From now on messages that belong to no call go there. True if it may have missed some before.
+    pub(super) fn open_stream(&self) -> (u64, mpsc::Receiver<Bytes>, bool) {
         let (sender, messages) = mpsc::channel(BEHIND);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // A client that opens a second one has lost the first.
-        self.state().stream = Some((number, sender));
-        (number, messages)
+        let mut state = self.state();
+        state.stream = Some((number, sender));
+        (number, messages, !std::mem::take(&mut state.is_new))
     }
 
     pub(super) fn close_stream(&self, number: u64) {
@@ -182,21 +276,28 @@ impl Visitor {
     }
 
     /// False if there are too many.
-    pub(super) fn watch(&self, uri: String, watching: AbortHandle) -> bool {
+    pub(super) fn watch(&self, uri: String, watch: Watch) -> bool {
         let watched = &mut self.state().watched;
         if watched.len() >= MOST_WATCHED && !watched.contains_key(&uri) {
             return false;
         }
-        if let Some(before) = watched.insert(uri, watching) {
-            before.abort();
-        }
+        watched.insert(uri, watch);
         true
     }
 
     pub(super) fn unwatch(&self, uri: &str) {
-        if let Some(watching) = self.state().watched.remove(uri) {
-            watching.abort();
-        }
+        self.state().watched.remove(uri);
+    }
+
+    /// What it watches, where, and as whom.
+    pub(super) fn watched(self: &Arc<Self>) -> Vec<(String, Scope, Caller)> {
+        let state = self.state();
+        let again = state.watched.iter().map(|(uri, watch)| {
+            let era = Era::Session(self.clone());
+            let caller = Caller { era, capabilities: watch.capabilities.clone(), name: watch.client.clone() };
+            (uri.clone(), watch.scope.clone(), caller)
+        });
+        again.collect()
     }
 
     /// Tells the client something that belongs to no call, if it listens.
@@ -204,9 +305,7 @@ impl Visitor {
         let state = self.state();
         if let Some((_, stream)) = &state.stream {
             let _ = stream.try_send(message);
-        } else if let Some(call) = state.calls.values().max_by_key(|call| call.number)
-            && let Some(out) = call.out.upgrade()
-        {
+        } else if let Some(out) = state.latest_call() {
             let _ = out.try_send(Out::Event(message));
         }
     }
@@ -224,10 +323,8 @@ impl Visitor {
                 return Err(error(code::INTERNAL, "the client has too much to answer already"));
             }
             state.asked.insert(id.clone(), reply);
-            let latest =
-                || state.calls.values().max_by_key(|call| call.number).and_then(|call| call.out.upgrade());
             via.cloned()
-                .or_else(latest)
+                .or_else(|| state.latest_call())
                 .map_or_else(|| state.stream.clone().map(|(_, stream)| Err(stream)), |out| Some(Ok(out)))
         };
         let _asked = Asked { visitor: self, id };

@@ -79,7 +79,10 @@ impl Gateway {
         let nothing = empty_object();
         let capabilities = params.get("capabilities").unwrap_or(&nothing);
         let client = params.get("clientInfo").map(client_name).unwrap_or_default();
-        let (_, session_id) = self.0.sessions.open(protocol, capabilities, client);
+        let (session, session_id) = self.0.sessions.open(protocol, capabilities, client);
+        if let Some(visitor) = self.0.visitors.find(&session.key) {
+            visitor.begin();
+        }
         let (info, instructions) = self.introduction(scope);
         let mut said = Params::default()
             .with("protocolVersion", protocol)

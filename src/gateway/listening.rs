@@ -212,7 +212,7 @@ impl Gateway {
         } else {
             let Some(own) = self.own_of(visitor, caller, &reached).await else { return };
             let params = Params::default().with("uri", own_uri);
-            if own.link.request("resources/subscribe", params, WATCHED).await.is_err() {
+            if own.link.request(Ask::new("resources/subscribe", params), WATCHED).await.is_err() {
                 return;
             }
         }

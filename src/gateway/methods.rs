@@ -40,14 +40,16 @@ impl Gateway {
         };
         let request = match method {
             "tools/list" => {
+                self.until_ready(scope).await;
                 return respond(self.catalog().list(scope, &params).and_then(|listed| result(&listed)));
             }
             "prompts/list" | "resources/list" | "resources/templates/list" => {
                 let Some(kind) = Kind::of_method(method) else { return respond(Err(unknown(method))) };
+                self.until_ready(scope).await;
                 let listed = self.0.shelves.list(self.hall(), scope, kind, &params).await;
                 return respond(listed.and_then(|listed| result(&listed)));
             }
-            "tools/call" => self.tool(scope, &caller, params, headers),
+            "tools/call" => self.tool(scope, &caller, params, headers).await,
             "prompts/get" => self.prompt(scope, params).await,
             "resources/read" => self.resource(scope, method, params).await,
             "resources/subscribe" | "resources/unsubscribe" if !stateless => {
@@ -69,14 +71,18 @@ impl Gateway {
         }
     }
 
-    fn tool(
-        &self, scope: &Scope, caller: &Caller, params: Params, headers: &HeaderMap,
+    async fn tool(
+        &self, scope: &Scope, caller: &Caller, params: Params<'_>, headers: &HeaderMap,
     ) -> Result<Request, RpcError> {
-        let catalog = self.catalog();
         let name = params
             .text("name")
             .ok_or_else(|| error(code::INVALID_PARAMS, "params.name is missing, or no text"))?;
-        let Some(offered) = catalog.find(scope, &name) else {
+        let mut offered = self.catalog().find(scope, &name).cloned();
+        if offered.is_none() {
+            self.hall().until_at_rest(|member| scope.includes(member)).await;
+            offered = self.catalog().find(scope, &name).cloned();
+        }
+        let Some(offered) = offered else {
             return Err(error(code::INVALID_PARAMS, format!("there is no tool {name:?}; see tools/list")));
         };
         if caller.is_stateless()
@@ -112,9 +118,16 @@ impl Gateway {
     async fn whose_prompt(&self, scope: &Scope, name: &str) -> Result<(MemberKey, String), RpcError> {
         match scope {
             Scope::One(member) => Ok((member.clone(), name.to_owned())),
-            Scope::All => self.0.shelves.find_prompt(self.hall(), name).await.ok_or_else(|| {
-                error(code::INVALID_PARAMS, format!("there is no prompt {name:?}; see prompts/list"))
-            }),
+            Scope::All => {
+                let mut found = self.0.shelves.find_prompt(self.hall(), name).await;
+                if found.is_none() {
+                    self.hall().until_at_rest(|_| true).await;
+                    found = self.0.shelves.find_prompt(self.hall(), name).await;
+                }
+                found.ok_or_else(|| {
+                    error(code::INVALID_PARAMS, format!("there is no prompt {name:?}; see prompts/list"))
+                })
+            }
         }
     }
 
@@ -133,15 +146,17 @@ impl Gateway {
     ) -> Result<(MemberKey, String), RpcError> {
         match scope {
             Scope::One(member) => Ok((member.clone(), uri.to_owned())),
-            Scope::All => match self.0.shelves.find_resource(self.hall(), uri).await {
-                Ok(Some(found)) => Ok(found),
-                Ok(None) => Err(error_with(
-                    code::INVALID_PARAMS,
-                    format!("there is no resource {uri:?}; see resources/list"),
-                    &json!({"uri": uri}),
-                )),
-                Err(what) => Err(error_with(code::INVALID_PARAMS, what, &json!({"uri": uri}))),
-            },
+            Scope::All => {
+                let mut found = self.0.shelves.find_resource(self.hall(), uri).await;
+                if let Ok(None) = found {
+                    self.hall().until_at_rest(|_| true).await;
+                    found = self.0.shelves.find_resource(self.hall(), uri).await;
+                }
+                let found = found.and_then(|found| {
+                    found.ok_or_else(|| format!("there is no resource {uri:?}; see resources/list"))
+                });
+                found.map_err(|what| error_with(code::INVALID_PARAMS, what, &json!({"uri": uri})))
+            }
         }
     }
 

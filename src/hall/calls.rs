@@ -12,7 +12,7 @@ use super::ledger::{About, Ledger};
 use super::{Hall, Message};
 use crate::lifecycle::Report;
 use crate::mcp::{Ask, Link, LinkError, ParamHeaders, Params, SavedSession};
-use crate::model::{Entry, Instance, PhaseName, Roster, Status, Timestamp};
+use crate::model::{Entry, Instance, MemberKey, PhaseName, Roster, Status, Timestamp};
 
 /// A call to a member that is about to be there waits so long for it.
 pub const LONGEST_REST: Duration = Duration::from_secs(10);
@@ -173,6 +173,14 @@ impl Hall {
         self.roster().entry(member).cloned()
     }
 
+    /// Waits for all of these members that are about to be there: only then is it certain what there is not.
+    pub async fn until_at_rest(&self, whose: impl Fn(&MemberKey) -> bool) {
+        let is_at_rest = |roster: &Arc<Roster>| {
+            !roster.members.iter().any(|entry| whose(&entry.name) && is_awaited(entry))
+        };
+        let _ = timeout(LONGEST_REST, self.watch().wait_for(is_at_rest)).await;
+    }
+
     /// What a call has shown of a member: it is probed where that is not what a healthy one does. Losing
     /// this to a full inbox loses nothing: the next call tells again.
     pub fn note(&self, reached: &Reached, error: &LinkError) {
@@ -182,7 +190,7 @@ impl Hall {
     }
 
     /// Has the member's tools listed anew.
-    pub fn look_at(&self, key: crate::model::MemberKey, instance: Instance) {
+    pub fn look_at(&self, key: MemberKey, instance: Instance) {
         let _ = self.inbox.try_send(Message::Told { key, instance, report: Report::Suspected, flight: None });
     }
 

@@ -30,7 +30,7 @@ const LATEST_RETRY: Duration = Duration::from_millis(250);
 const SLOW: Duration = Duration::from_millis(500);
 /// How long an answer to a notification is waited for; nothing depends on it.
 const NOTIFICATION: Duration = Duration::from_millis(100);
-/// How long a member may take to say that it speaks a revision without `initialize`.
+/// How long a member that has answered `initialize` may take to say that it speaks a revision without it.
 const DISCOVERY: Duration = Duration::from_secs(5);
 /// One request of a handshake; the launch's own deadline comes first by default.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -50,7 +50,9 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
             Ok(opened) => break opened,
             Err(error) => {
                 let Some(obstacle) = not_yet(&error) else {
-                    discover(link).await.ok_or_else(|| refusal("initialize", &error))?;
+                    let refused = refusal("initialize", &error);
+                    let silence = format!("{}; and it does not answer server/discover", refused.what);
+                    told_if_slow(discover(link, PATIENCE), || tell(silence)).await.ok_or(refused)?;
                     return finish(link, STATELESS.into(), tell).await;
                 };
                 let waited = begun.elapsed();
@@ -71,7 +73,7 @@ pub async fn greet(link: &Link, mut tell: impl FnMut(Obstacle)) -> Result<Handsh
     }
     let protocol_version = protocol_version(&result).unwrap_or_else(|| WITH_SESSIONS.into());
     // In that revision there is no `initialize`; but some say its number and mean an older one.
-    if protocol_version == STATELESS && discover(link).await.is_some() {
+    if protocol_version == STATELESS && discover(link, DISCOVERY).await.is_some() {
         return finish(link, protocol_version, tell).await;
     }
     link.keep(session);
@@ -89,7 +91,7 @@ async fn finish(
 }
 
 /// Asks a member that does not know `initialize` whether it speaks a revision without it.
-async fn discover(link: &Link) -> Option<()> {
+async fn discover(link: &Link, patience: Duration) -> Option<()> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Discovered {
@@ -101,7 +103,7 @@ async fn discover(link: &Link) -> Option<()> {
     }
     let fresh = link.without_session();
     fresh.be_stateless(Offer::default());
-    let answer = fresh.request(Ask::new("server/discover", Params::default()), DISCOVERY).await.ok()?;
+    let answer = fresh.request(Ask::new("server/discover", Params::default()), patience).await.ok()?;
     let mut found: Discovered = serde_json::from_str(answer.get()).ok()?;
     if !found.supported_versions.iter().any(|version| version == STATELESS) {
         return None;

@@ -272,9 +272,10 @@ impl Link {
         &self, params: Params<'_>, patience: Duration,
     ) -> Result<(Box<RawValue>, Session), LinkError> {
         let exchange = async {
-            let response = self.post(Some(FIRST), Ask::new("initialize", params)).await?;
+            let number = self.number();
+            let response = self.post(Some(number), Ask::new("initialize", params)).await?;
             let id = response.headers().get(SESSION_ID).cloned();
-            let mut exchange = Exchange::of(response, Some(FIRST));
+            let mut exchange = Exchange::of(response, Some(number));
             let result = loop {
                 match exchange.next().await? {
                     Heard::Result(result) => break result,
@@ -415,9 +416,6 @@ impl Link {
         exchange.resumed_by(Resumption::new(self.connections.clone(), self.path.clone(), headers))
     }
 }
-
-/// `initialize` has a number of its own: nothing else of its link is under way.
-const FIRST: u64 = 0;
 
 /// Completes `_meta` by what every request of the stateless revisions has to say. A client that a request
 /// is passed on for has said it itself.

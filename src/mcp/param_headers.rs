@@ -198,7 +198,8 @@ mod tests {
             "x-mcp-header": {"type": "number"},
         }});
         let headers = of(&schema).unwrap();
-        let given = params(json!({"region": "Köln", "size": 42, "where": {"deep": true}, "x-mcp-header": 1.5}));
+        let given =
+            params(json!({"region": "Köln", "size": 42, "where": {"deep": true}, "x-mcp-header": 1.5}));
         let mut written = headers.write(&given);
         assert_eq!(written.len(), 3);
         assert_eq!(written["mcp-param-region"], "=?base64?S8O2bG4=?=");
@@ -206,7 +207,9 @@ mod tests {
         assert!(headers.check(&given, &written).is_ok());
         written.insert("mcp-param-size", "42.0".parse().unwrap());
         assert!(headers.check(&given, &written).is_ok());
-        assert!(headers.check(&params(json!({"region": "Köln", "where": {"deep": true}})), &written).is_err());
+        assert!(
+            headers.check(&params(json!({"region": "Köln", "where": {"deep": true}})), &written).is_err()
+        );
         let nothing = params(json!({"region": null, "size": null}));
         assert!(headers.write(&nothing).is_empty() && headers.check(&nothing, &HeaderMap::new()).is_ok());
         assert!(headers.check(&given, &HeaderMap::new()).is_err());
@@ -222,7 +225,8 @@ mod tests {
 
     #[test]
     fn annotations_that_no_header_can_follow_are_told() {
-        let on = |kind: Value, name: Value| json!({"properties": {"a": {"type": kind, "x-mcp-header": name}}});
+        let on =
+            |kind: Value, name: Value| json!({"properties": {"a": {"type": kind, "x-mcp-header": name}}});
         for wrong in [
             on(json!("string"), json!("")),
             on(json!("string"), json!(7)),

@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, Uri};
+use sync_wrapper::SyncWrapper;
 use tokio::time::sleep;
 
 use super::connections::{Answering, Connections};
@@ -31,7 +32,9 @@ pub(super) struct Resumption {
 }
 
 /// A stream that is being asked for again. It may be left and come back to, for it is asked for but once.
-pub(super) struct TakingUp(Pin<Box<dyn Future<Output = Result<Answering, LinkError>> + Send>>);
+pub(super) struct TakingUp(SyncWrapper<Rest>);
+
+type Rest = Pin<Box<dyn Future<Output = Result<Answering, LinkError>> + Send>>;
 
 impl Resumption {
     /// `headers` are those of any GET of the session.
@@ -48,7 +51,7 @@ impl Resumption {
         *request.headers_mut() = self.headers.clone();
         request.headers_mut().insert(LAST_EVENT, last);
         let connections = self.connections.clone();
-        Some(TakingUp(Box::pin(async move {
+        Some(TakingUp(SyncWrapper::new(Box::pin(async move {
             sleep(pause).await;
             let lost = |why: &dyn fmt::Display| {
                 LinkError::Broken(format!("its event stream ended and cannot be taken up again: {why}"))
@@ -59,13 +62,13 @@ impl Resumption {
                 return Err(lost(&format_args!("HTTP {}", response.status())));
             }
             Ok(response.into_body())
-        })))
+        }))))
     }
 }
 
 impl TakingUp {
     pub(super) async fn wait(&mut self) -> Result<Answering, LinkError> {
-        self.0.as_mut().await
+        self.0.get_mut().as_mut().await
     }
 }
 

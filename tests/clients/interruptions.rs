@@ -141,7 +141,9 @@ fn the_log_level_outlives_a_handover_and_a_restart_of_the_member() {
 #[test]
 fn changes_are_announced_also_after_a_handover() {
     let stage = Stage::new();
-    let clients = that_listen_again(&stage);
+    let mut clients = that_listen_again(&stage);
+    // This one listens again only where a stream broke off after an event with an id.
+    clients.retain(|client| client.kind != Kind::TypeScriptOfJune2025);
     stage.hand_over();
     let before: Vec<usize> = clients.iter().map(|client| client.facts().len()).collect();
     // Most of them do not listen again yet.

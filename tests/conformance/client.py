@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# The suite gives a client that much time, and ends no hall of one that it ends.
-LONGEST_SECONDS = 55
+# Less than the suite gives a client: it would not end the hall with it.
+LONGEST_SECONDS = 110
 REVISION = "2025-11-25"
 CLIENT = {"name": "conformance-client", "version": "1.0.0"}
 
@@ -133,7 +133,8 @@ def write_member(directory, url):
     relay = str(Path(__file__).with_name("relay.py"))
     manifest = {
         "name": "server", "displayName": "Server", "description": "The suite's", "version": "1.0.0",
-        "transport": "http", "path": parts.path or "/",
+        "transport": "http", "path": parts.path or "/", "restart": "never",
+        "startTimeoutMs": 60_000,
         "mcp": {"command": sys.executable, "args": ["-S", relay, "${PORT}", parts.netloc]}}
     member = directory / "members/server"
     member.mkdir(parents=True)

@@ -1,5 +1,6 @@
 //! The official conformance suite of MCP. It plays clients to the gateway, in front of members of either era,
-//! so that each era is served as it is and bridged to the other. `tests/run` installs it.
+//! so that each era is served as it is and bridged to the other; and it plays members of either era.
+//! `tests/run` installs it.
 //!
 //! What fails has to stand in `exceptions/`, with its reason; what stands there has to fail.
 
@@ -10,6 +11,7 @@
     reason = "a test that cannot go on must say so"
 )]
 
+mod asking;
 #[path = "../e2e/hall.rs"]
 #[allow(dead_code, reason = "it is shared with other tests")]
 mod hall;

@@ -2,15 +2,17 @@
 """What the gateway costs: `tools/call` through it beside the same call to the member itself, in turns.
 
     cargo build --release
-    python3 benches/gateway.py --member "PROGRAM --port {port}" [--clients 1,16,64] [--calls 4000] [--rounds 5]
-    python3 benches/gateway.py --member … --soak 1000000      memory over so many calls and 10,000 abandoned sessions
+    python3 benches/gateway.py [--clients 1,16,64] [--calls 4000] [--rounds 5]
+    python3 benches/gateway.py --peers DIRECTORY     with other gateways in the same run: gateway_peers.py installs them
+    python3 benches/gateway.py --soak 1000000        memory over so many calls and 10,000 abandoned sessions
 
-The member is any MCP server with a tool `echo` that takes `text`. Other gateways in front of the same member are
-measured in the same run with --peer NAME=URL[#TOOL][@HEADER:VALUE]. One JSON line a result: medians over the rounds, and
-the throughput and added time beside the direct call of the same round. The client is Python: its own cost is in every number.
+The member is the one in the binary, or any MCP server with a tool `echo` that takes `text` (--member "PROGRAM --port {port}").
+One JSON line a result: medians over the rounds, and the throughput and added time beside the direct call of the same round.
+The client is Python: its own cost is in every number.
 """
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -22,6 +24,10 @@ import time
 import urllib.parse
 import urllib.request
 
+from gateway_peers import running
+
+# One measurement takes no longer, however few calls that are; seconds.
+LONGEST = 5
 HERE = pathlib.Path(__file__).resolve().parent.parent
 
 
@@ -74,20 +80,72 @@ class Client:
         assert "result" in answer and not answer["result"].get("isError"), answer
 
 
+class SseClient(Client):
+    """The same by HTTP+SSE, the transport of 2024-11-05: answers come by a stream of their own."""
+
+    async def open(self):
+        self.url = self.url.removeprefix("sse:")
+        self.parts = urllib.parse.urlparse(self.url)
+        self.events, self.stream = await asyncio.open_connection(self.parts.hostname, self.parts.port, limit=1 << 20)
+        self.stream.write(f"GET {self.parts.path} HTTP/1.1\r\nhost: {self.parts.netloc}\r\naccept: text/event-stream\r\n\r\n".encode())
+        self.awaited = {}
+        self.endpoint = asyncio.get_running_loop().create_future()
+        self.listening = asyncio.create_task(self.listen())
+        self.parts = self.parts._replace(path=await self.endpoint)
+        self.reader, self.writer = await asyncio.open_connection(self.parts.hostname, self.parts.port)
+        self.writer.get_extra_info("socket").setsockopt(6, 1, 1)
+        hello = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        await self.ask("initialize", hello)
+        await self.ask("notifications/initialized", {}, answered=False)
+        return self
+
+    async def listen(self):
+        while line := await self.events.readline():
+            data = line.removeprefix(b"data:").strip()
+            if not line.startswith(b"data:"):
+                continue
+            if not self.endpoint.done():
+                self.endpoint.set_result(data.decode())
+                continue
+            message = json.loads(data)
+            if waiting := self.awaited.pop(message.get("id"), None):
+                waiting.set_result(message)
+
+    async def ask(self, method, params, answered=True):
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        if answered:
+            self.number += 1
+            message["id"] = self.number
+            self.awaited[self.number] = asyncio.get_running_loop().create_future()
+        answer = self.awaited.get(self.number)
+        body = json.dumps(message).encode()
+        self.writer.write(f"POST {self.parts.path} HTTP/1.1\r\nhost: {self.parts.netloc}\r\ncontent-type: application/json\r\n"
+                          f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        if "content-length: " in head:
+            await self.reader.readexactly(int(head.split("content-length: ")[1].split("\r")[0]))
+        elif "chunked" in head:
+            await self.reader.readuntil(b"0\r\n\r\n")
+        return {}, await answer if answered else None
+
+
 def header(head, name):
     found = [line.split(": ", 1)[1] for line in head.split("\r\n") if line.lower().startswith(name + ":")]
     return found[0] if found else None
 
 
 async def measure(target, clients, calls):
-    clients = [await Client(target).open() for _ in range(clients)]
+    kind = SseClient if target[0].startswith("sse:") else Client
+    clients = [await kind(target).open() for _ in range(clients)]
     times = []
 
     async def work(client):
         for _ in range(calls // len(clients)):
-            began = time.perf_counter()
+            called = time.perf_counter()
+            if called > began + LONGEST:
+                return
             await client.call()
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - called)
 
     await asyncio.gather(*(client.call() for client in clients))
     began = time.perf_counter()
@@ -104,7 +162,11 @@ def compare(targets, clients, calls, rounds):
         found = {name: [] for name in targets}
         for _ in range(rounds):
             for name, target in targets.items():
-                found[name].append(asyncio.run(measure(target, count, calls)))
+                try:
+                    found.get(name, []).append(asyncio.run(measure(target, count, calls)))
+                except (OSError, EOFError, RuntimeError, AssertionError) as failure:
+                    print(json.dumps({"target": name, "clients": count, "failed": repr(failure)[:200]}), flush=True)
+                    found.pop(name, None)
         direct = found["direct"]
         for name, rounds_of in found.items():
             middle = lambda values: statistics.median(values)
@@ -149,16 +211,16 @@ async def soak(target, pid, calls):
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--binary", default=str(HERE / "target/release/guild-hall"))
-    options.add_argument("--member", required=True)
+    options.add_argument("--member", help="the command line of a member, with {port}")
     options.add_argument("--clients", default="1,16,64")
     options.add_argument("--calls", type=int, default=4000)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--peer", action="append", default=[])
+    options.add_argument("--peers", type=pathlib.Path, help="where gateway_peers.py has installed others")
     options.add_argument("--soak", type=int)
     options = options.parse_args()
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
-        command, *args = shlex.split(options.member)
+        command, *args = shlex.split(options.member or "${GUILD_HALL} example-member --port {port}")
         for name in "abc":
             (work / "members" / name).mkdir(parents=True)
             manifest = {"name": name, "displayName": name, "description": name, "version": "1.0.0", "transport": "http",
@@ -177,14 +239,13 @@ def main():
                 "gateway": (f"http://{address}/mcp", "a__echo", auth),
                 "gateway, one member": (f"http://{address}/mcp/a", "echo", auth),
             }
-            for peer in options.peer:
-                name, rest = peer.split("=", 1)
-                url, _, headers = rest.partition("@")
-                url, _, tool = url.partition("#")
-                targets[name] = (url, tool or "echo", dict([headers.split(":", 1)]) if headers else {})
             if options.soak:
                 asyncio.run(soak(targets["gateway"], hall.pid, options.soak))
-            else:
+                return
+            with contextlib.ExitStack() as stack:
+                if options.peers:
+                    others = running(options.peers.absolute(), targets["direct"][0], work)
+                    targets.update(stack.enter_context(others))
                 compare(targets, [int(count) for count in options.clients.split(",")], options.calls, options.rounds)
         finally:
             hall.terminate()

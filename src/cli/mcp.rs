@@ -196,7 +196,8 @@ impl Bridge {
                 answered |= self.say(&message).await;
             }
         }
-        if !whole.is_empty() {
+        // One that was broken off is no answer.
+        if serde_json::from_slice::<&RawValue>(&whole).is_ok() {
             answered |= self.say(&whole).await;
         }
         answered

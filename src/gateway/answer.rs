@@ -1,5 +1,7 @@
 //! What a client is answered: a JSON-RPC message as the body, or as the last event of a stream.
 
+use std::io;
+
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -32,19 +34,30 @@ pub(super) fn error_with(code: i64, message: impl Into<String>, data: &impl Seri
 pub(super) fn message(id: &RawValue, answer: &Answer) -> Vec<u8> {
     if let Ok(result) = answer {
         // Most of what passes: put together rather than written anew.
-        let (head, middle) = (br#"{"jsonrpc":"2.0","id":"#, br#","result":"#);
-        let length = head.len() + id.get().len() + middle.len() + result.get().len() + 1;
-        let mut text = Vec::with_capacity(length);
-        for part in [&head[..], id.get().as_bytes(), middle, result.get().as_bytes(), b"}"] {
-            text.extend_from_slice(part);
-        }
-        return text;
+        return concat(&[ENVELOPE, id.get().as_bytes(), RESULT, result.get().as_bytes(), b"}"]);
     }
     let outcome = match answer {
         Ok(result) => Outcome::Result(result),
         Err(error) => Outcome::Error(error),
     };
     serde_json::to_vec(&Reply { jsonrpc: "2.0", id, outcome }).unwrap_or_default()
+}
+
+const ENVELOPE: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const RESULT: &[u8] = br#","result":"#;
+
+/// The beginning of a message, up to the beginning of its result.
+pub(super) fn begin(id: &RawValue, beginning: &[u8], as_event: bool) -> Bytes {
+    let head = if as_event { HEAD } else { b"" };
+    concat(&[head, ENVELOPE, id.get().as_bytes(), RESULT, beginning]).into()
+}
+
+fn concat(parts: &[&[u8]]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+    for part in parts {
+        text.extend_from_slice(part);
+    }
+    text
 }
 
 /// A notification or request to the client.
@@ -101,8 +114,12 @@ pub(super) fn status(answer: &Answer) -> StatusCode {
 
 /// Messages as they come, each an event.
 pub(super) fn events(messages: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    let frames = messages.map(|message| Ok::<_, std::convert::Infallible>(frame(&message)));
-    let mut response = Response::new(Body::from_stream(frames));
+    event_stream(messages.map(|message| Ok(frame(&message))))
+}
+
+/// Events that are written already.
+pub(super) fn event_stream(events: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response {
+    let mut response = Response::new(Body::from_stream(events));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -114,7 +131,7 @@ pub(super) fn events(messages: impl Stream<Item = Bytes> + Send + 'static) -> Re
 const HEAD: &[u8] = b"event: message\ndata: ";
 
 /// An event of a stream. In JSON a line break can only stand between two parts, where a space will do.
-fn frame(message: &[u8]) -> Bytes {
+pub(super) fn frame(message: &[u8]) -> Bytes {
     if message.is_empty() {
         // A comment: it says that the stream is alive.
         return Bytes::from_static(b":\n\n");

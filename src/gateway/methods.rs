@@ -1,30 +1,20 @@
 //! What a request asks for, in either era: answered here, or passed on to a member.
 
-use std::pin::Pin;
-use std::sync::Arc;
-
-use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use futures_util::StreamExt;
-use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, mpsc};
 
 use super::Gateway;
-use super::answer::{Answer, error, error_with, events, message, result, status, whole};
-use super::call::{Call, Out, Request, complete};
+use super::answer::{Answer, error, error_with, result, status, whole};
+use super::bridging::complete;
+use super::call::Request;
 use super::caller::{Caller, Era};
-use super::parked::ParkedCalls;
 use super::scope::Scope;
 use super::shelves::Kind;
 use crate::mcp::terms::{OVER_STDIO, code};
 use crate::mcp::{Params, RpcError};
 use crate::model::{MemberKey, Offer, Status};
-
-/// Messages of a call that may wait for a client that does not read: then the member waits.
-const BEHIND: usize = 16;
 
 impl Gateway {
     /// Answers a request of either era.
@@ -196,60 +186,6 @@ impl Gateway {
             self.own_of(visitor, caller, &reached).await;
         }
         Ok(super::empty_object())
-    }
-
-    /// Has a member answer. Its first word decides whether the client gets one message or a stream of them;
-    /// only a stream needs a task of its own.
-    async fn pass_on(&self, caller: Caller, id: &RawValue, request: Request) -> Response {
-        let (out, mut heard) = mpsc::channel(BEHIND);
-        let cancel = Arc::<Notify>::default();
-        let stateless = caller.is_stateless();
-        let registered = match &caller.era {
-            Era::Session(visitor) => Some(visitor.register(id, &out, cancel.clone())),
-            Era::Stateless => None,
-        };
-        let state =
-            request.params.text("requestState").filter(|state| stateless && ParkedCalls::is_ours(state));
-        let parked = match state.map(|state| self.parked().take(&state)) {
-            None => None,
-            Some(Some(parked)) => Some(parked),
-            Some(None) => {
-                let what =
-                    "this requestState is not known: the call that waited is over; call again without it";
-                let answer = Err(error(code::INVALID_PARAMS, what));
-                return whole(status(&answer), id, &answer);
-            }
-        };
-        let call = Call { gateway: self.clone(), caller, request, out, cancel };
-        let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = match parked {
-            None => Box::pin(call.run()),
-            Some(parked) => Box::pin(call.resume(parked)),
-        };
-        let first = tokio::select! {
-            biased;
-            first = heard.recv() => first,
-            () = &mut running => heard.recv().await,
-        };
-        let first = match first {
-            Some(Out::Done(answer)) => {
-                let status = if stateless { status(&answer) } else { StatusCode::OK };
-                return whole(status, id, &answer);
-            }
-            Some(Out::Event(event)) => event,
-            // Cancelled by the client, which wants to hear no more of it.
-            None => return super::answer::accepted(),
-        };
-        tokio::spawn(running);
-        let id = id.to_owned();
-        let rest = stream::poll_fn(move |cx| heard.poll_recv(cx)).map(move |out| {
-            // Until the last of it is on its way.
-            let _ = &registered;
-            match out {
-                Out::Event(event) => event,
-                Out::Done(answer) => Bytes::from(message(&id, &answer)),
-            }
-        });
-        events(stream::once(async { first }).chain(rest))
     }
 
     /// What the members of a scope can do together.

@@ -2,6 +2,7 @@
 //! Both eras of the protocol on the same URL, chosen by each request, and bridged to either era of a member.
 
 mod answer;
+mod bridging;
 mod call;
 mod caller;
 mod catalog;
@@ -13,10 +14,12 @@ mod message;
 mod methods;
 mod own;
 mod parked;
+mod passing;
 mod scope;
 mod session;
 mod shelves;
 mod stateless;
+mod talk;
 mod visitor;
 mod with_sessions;
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::call::{RawRequest, Talk};
 use super::random;
+use super::talk::{RawRequest, Talk};
 use super::visitor::ANSWER;
 
 /// Calls that may wait at a time.

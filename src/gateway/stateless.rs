@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::Gateway;
 use super::answer::{accepted, error, error_with, refusal, result, status, whole};
-use super::call::complete;
+use super::bridging::complete;
 use super::caller::Caller;
 use super::message::Message;
 use super::scope::Scope;

@@ -13,10 +13,10 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::answer::{Answer, error, to_client};
-use super::call::Out;
 use super::caller::{Caller, Capabilities, Era};
 use super::listening::MOST_WATCHED;
 use super::own::Owns;
+use super::passing::Out;
 use super::random;
 use super::scope::Scope;
 use crate::mcp::terms::code;

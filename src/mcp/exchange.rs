@@ -1,15 +1,22 @@
 //! What a member sends in answer to one request: messages of its own, then the answer.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use hyper::header::LOCATION;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_LENGTH, LOCATION};
 use hyper::{Response, StatusCode};
+use tokio::time::timeout;
 
 use super::connections::Answering;
+use super::large::{LARGE, Rest};
 use super::link::{LARGEST_ANSWER, LinkError};
 use super::resumption::{Resumption, TakingUp, is_stream};
 use super::sse::Events;
 use super::wire::{Heard, excerpt};
+
+/// A member has so long to end a stream after its answer, or its connection is not kept.
+const SOON: Duration = Duration::from_secs(1);
 
 /// An answer that is being read. Dropping it closes the connection, if it is not at its end.
 #[derive(Debug)]
@@ -20,11 +27,22 @@ pub struct Exchange {
     read: usize,
 }
 
+/// What a member says next.
+#[derive(Debug)]
+pub enum Said {
+    Message(Heard),
+    /// The beginning of a result that is too large to be held.
+    Beginning(Bytes),
+}
+
 #[derive(Debug)]
 enum Form {
     /// One message, read when it is asked for.
-    Whole(Option<Response<Answering>>),
+    Whole(Response<Answering>),
     Stream(Box<Stream>),
+    /// A result that has begun.
+    Rest(Box<Rest>),
+    Over,
 }
 
 #[derive(Debug)]
@@ -53,7 +71,7 @@ impl Exchange {
                 resumption: None,
             }))
         } else {
-            Form::Whole(Some(response))
+            Form::Whole(response)
         };
         Self { id, form, read: 0 }
     }
@@ -78,29 +96,125 @@ impl Exchange {
 
     /// The next thing that it says. After a result or an error there is none.
     pub async fn next(&mut self) -> Result<Heard, LinkError> {
-        let stream = match &mut self.form {
-            Form::Whole(response) => {
-                return match response.take() {
-                    Some(response) => whole(response, self.id).await,
-                    None => Err(LinkError::Broken("there is no more to its answer".into())),
-                };
-            }
-            Form::Stream(stream) => stream,
-        };
+        match self.read(false).await? {
+            Said::Message(heard) => Ok(heard),
+            Said::Beginning(_) => Err(LinkError::TooLarge),
+        }
+    }
+
+    /// The same, but a result that is large is not held: what follows its beginning is fetched with `rest`.
+    pub async fn next_in_pieces(&mut self) -> Result<Said, LinkError> {
+        self.read(true).await
+    }
+
+    /// The next piece of a large result; `None` if there is no more.
+    pub async fn rest(&mut self) -> Result<Option<Bytes>, LinkError> {
+        match &mut self.form {
+            Form::Rest(rest) => rest.next().await,
+            _ => Ok(None),
+        }
+    }
+
+    /// It has answered. What is left of a stream is read on the side, so that its connection can be kept.
+    pub fn finish(self) {
+        if let Form::Stream(stream) = self.form
+            && let Source::Open(mut body) = stream.source
+        {
+            tokio::spawn(timeout(SOON, async move { while let Some(Ok(_)) = body.piece().await {} }));
+        }
+    }
+
+    async fn read(&mut self, in_pieces: bool) -> Result<Said, LinkError> {
+        if let Form::Whole(_) = &self.form
+            && let Form::Whole(response) = std::mem::replace(&mut self.form, Form::Over)
+        {
+            return self.whole(response, in_pieces).await;
+        }
         loop {
+            let Form::Stream(stream) = &mut self.form else {
+                return Err(LinkError::Broken("there is no more to its answer".into()));
+            };
             if let Some(data) = stream.ready.pop_front() {
-                return Heard::read(&data, self.id).map_err(LinkError::NotMcp);
+                return Heard::read(&data, self.id).map(Said::Message).map_err(LinkError::NotMcp);
             }
             self.read += stream.advance().await?;
+            if in_pieces && let Some((beginning, rest)) = stream.large(self.id) {
+                self.form = Form::Rest(Box::new(rest));
+                return Ok(Said::Beginning(beginning));
+            }
             // A stream that is no answer has no end.
             if self.read > LARGEST_ANSWER && (self.id.is_some() || stream.events.held() > LARGEST_ANSWER) {
                 return Err(LinkError::TooLarge);
             }
         }
     }
+
+    async fn whole(&mut self, response: Response<Answering>, in_pieces: bool) -> Result<Said, LinkError> {
+        let status = response.status();
+        let elsewhere = response.headers().get(LOCATION).map(|place| excerpt(place.as_bytes()));
+        let mut may_be_large = in_pieces && status.is_success();
+        let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        if length.and_then(|length| length.parse().ok()).is_some_and(|length: usize| length > LARGEST_ANSWER)
+        {
+            return Err(LinkError::TooLarge);
+        }
+        let mut body = response.into_body();
+        let mut text = Vec::new();
+        while let Some(piece) = body.piece().await {
+            let piece = piece?;
+            if text.len() + piece.len() > LARGEST_ANSWER {
+                return Err(LinkError::TooLarge);
+            }
+            text.extend_from_slice(&piece);
+            if may_be_large && text.len() > LARGE {
+                match Rest::of(text, self.id, body, false) {
+                    Ok((beginning, rest)) => {
+                        self.form = Form::Rest(Box::new(rest));
+                        return Ok(Said::Beginning(beginning));
+                    }
+                    Err(given_back) => (text, body) = given_back,
+                }
+                may_be_large = false;
+            }
+        }
+        match Heard::read(&text, self.id) {
+            Ok(heard @ Heard::Error(_)) => Ok(Said::Message(heard)),
+            Ok(heard @ Heard::Result(_)) if status.is_success() => Ok(Said::Message(heard)),
+            _ if status.is_redirection() && elsewhere.is_some() => {
+                let place = elsewhere.unwrap_or_default();
+                let body = format!("it is at {place}; say so with \"path\" in the manifest");
+                Err(LinkError::Http { status, body })
+            }
+            _ if !status.is_success() => Err(LinkError::Http { status, body: excerpt(&text) }),
+            Err(what) => Err(LinkError::NotMcp(what)),
+            Ok(_) => {
+                Err(LinkError::NotMcp(format!("it answered with a message of its own: {}", excerpt(&text))))
+            }
+        }
+    }
 }
 
 impl Stream {
+    /// The result that it is in the middle of, if that is too large to be held.
+    fn large(&mut self, id: Option<u64>) -> Option<(Bytes, Rest)> {
+        if self.events.held() <= LARGE || !self.ready.is_empty() {
+            return None;
+        }
+        let text = self.events.take_unfinished()?;
+        let Source::Open(body) = std::mem::replace(&mut self.source, Source::Ended) else {
+            // There is nothing to come of it.
+            return None;
+        };
+        match Rest::of(text, id, body, true) {
+            Ok(large) => Some(large),
+            Err((text, body)) => {
+                self.events.put_back(text);
+                self.source = Source::Open(body);
+                None
+            }
+        }
+    }
+
     /// Takes what comes next; how many bytes that are.
     async fn advance(&mut self) -> Result<usize, LinkError> {
         let Self { source, events, ready, resumption } = self;
@@ -134,39 +248,16 @@ impl Stream {
     }
 }
 
-async fn whole(response: Response<Answering>, id: Option<u64>) -> Result<Heard, LinkError> {
-    let status = response.status();
-    let elsewhere = response.headers().get(LOCATION).map(|place| excerpt(place.as_bytes()));
-    let body = collect(response.into_body()).await?;
-    match Heard::read(&body, id) {
-        Ok(Heard::Result(result)) if status.is_success() => Ok(Heard::Result(result)),
-        Ok(Heard::Error(error)) => Ok(Heard::Error(error)),
-        _ if status.is_redirection() && elsewhere.is_some() => {
-            let place = elsewhere.unwrap_or_default();
-            let body = format!("it is at {place}; say so with \"path\" in the manifest");
-            Err(LinkError::Http { status, body })
-        }
-        _ if !status.is_success() => Err(LinkError::Http { status, body: excerpt(&body) }),
-        Err(what) => Err(LinkError::NotMcp(what)),
-        Ok(_) => Err(LinkError::NotMcp(format!("it answered with a message of its own: {}", excerpt(&body)))),
-    }
-}
-
 /// A body that is not used; read to its end, so that the connection can be kept.
 pub(super) async fn discard(response: Response<Answering>) -> StatusCode {
     let status = response.status();
-    let _ = collect(response.into_body()).await;
-    status
-}
-
-async fn collect(mut body: Answering) -> Result<Vec<u8>, LinkError> {
-    let mut bytes = Vec::new();
-    while let Some(piece) = body.piece().await {
-        let piece = piece?;
-        if bytes.len() + piece.len() > LARGEST_ANSWER {
-            return Err(LinkError::TooLarge);
+    let mut body = response.into_body();
+    let mut read = 0;
+    while let Some(Ok(piece)) = body.piece().await {
+        read += piece.len();
+        if read > LARGEST_ANSWER {
+            break;
         }
-        bytes.extend_from_slice(&piece);
     }
-    Ok(bytes)
+    status
 }

@@ -236,7 +236,10 @@ impl Link {
             let mut exchange = self.send(ask).await?;
             loop {
                 match exchange.next().await? {
-                    Heard::Result(result) => return Ok(result),
+                    Heard::Result(result) => {
+                        exchange.finish();
+                        return Ok(result);
+                    }
                     Heard::Error(error) => return Err(LinkError::Rpc(error)),
                     Heard::Notification { .. } => {}
                     Heard::Request { id, method, .. } => {

@@ -7,6 +7,7 @@ mod example_member;
 mod exchange;
 mod handshake;
 mod headers;
+mod large;
 mod link;
 mod param_headers;
 mod params;
@@ -17,7 +18,7 @@ mod wire;
 
 pub use connector::Dial;
 pub use example_member::serve_example;
-pub use exchange::Exchange;
+pub use exchange::{Exchange, Said};
 pub use handshake::{Obstacle, greet, introduction, list_tools};
 pub use headers::{header_text, header_value};
 pub use link::{Ask, Link, LinkError, SavedSession};

@@ -39,6 +39,21 @@ impl Events {
         self.line.len() + self.data.len()
     }
 
+    /// The data of an event that has come in part, if that is one line. What is left of the line is not for this
+    /// any more, unless it is put back.
+    pub(super) fn take_unfinished(&mut self) -> Option<Vec<u8>> {
+        let data = field(&self.line, b"data").filter(|_| self.data.is_empty())?;
+        let begin = self.line.len() - data.len();
+        let mut line = std::mem::take(&mut self.line);
+        line.drain(..begin);
+        Some(line)
+    }
+
+    pub(super) fn put_back(&mut self, data: Vec<u8>) {
+        self.line = data;
+        self.line.splice(..0, *b"data:");
+    }
+
     /// Of the last event that has one: what came up to it need not be told again.
     pub(super) fn last_id(&self) -> Option<&[u8]> {
         self.last_id.as_deref()
@@ -66,23 +81,25 @@ impl Events {
             let data = std::mem::take(&mut self.data);
             return data.is_empty() || take(&data);
         }
-        let value = |name: &[u8]| {
-            let value = line.strip_prefix(name)?.strip_prefix(b":")?;
-            Some(value.strip_prefix(b" ").unwrap_or(value))
-        };
-        if let Some(data) = value(b"data") {
+        if let Some(data) = field(&line, b"data") {
             if !self.data.is_empty() {
                 self.data.push(b'\n');
             }
             self.data.extend_from_slice(data);
-        } else if let Some(id) = value(b"id") {
+        } else if let Some(id) = field(&line, b"id") {
             self.id = Some(id.to_vec());
-        } else if let Some(retry) = value(b"retry") {
+        } else if let Some(retry) = field(&line, b"retry") {
             let millis = std::str::from_utf8(retry).ok().and_then(|millis| millis.parse().ok());
             self.retry = millis.map(Duration::from_millis).or(self.retry);
         }
         true
     }
+}
+
+/// What a line says of a field, if it is of that.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let value = line.strip_prefix(name)?.strip_prefix(b":")?;
+    Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
 #[cfg(test)]

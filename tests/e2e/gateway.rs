@@ -1,6 +1,7 @@
 //! The gateway: every tool behind one endpoint, and clients that do not notice what happens behind it.
 
 use std::fs;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::hall::{House, eventually, example};
-use crate::mcp::{At, Mcp, stateless};
+use crate::mcp::{Answer, At, Mcp, Pipe, ReadWrite, stateless};
 use crate::traces::{RECORD, count, requests};
 
 fn socket(hall: &crate::hall::Hall) -> At {
@@ -422,47 +423,81 @@ fn each_call_leaves_a_line_and_numbers_but_never_what_was_asked() {
 
 #[test]
 fn over_stdio_a_client_does_not_notice_that_the_hall_was_killed() {
-    use std::io::{BufRead, BufReader, Write};
-    use std::process::{Command, Stdio};
     let house = House::new();
     house.member("example", example());
     let mut hall = house.start();
     hall.until("example", "connected");
-    let mut child = Command::new(crate::hall::BINARY)
-        .args(["mcp", "--socket"])
-        .arg(&hall.socket)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut ask = |message: Value| {
-        writeln!(input, "{message}").unwrap();
-        let Some(id) = message.get("id") else { return Value::Null };
-        loop {
-            let said: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-            if said.get("id") == Some(id) {
-                return said;
-            }
-        }
-    };
-    let opened = ask(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}}}));
-    assert_eq!(opened["result"]["protocolVersion"], "2025-06-18", "{opened}");
-    ask(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    let mut pipe = Pipe::open(&hall);
     let mut echo = |text: &str| {
         let params = json!({"name": "example__echo", "arguments": {"text": text}});
-        ask(json!({"jsonrpc": "2.0", "id": text, "method": "tools/call", "params": params}))["result"]["content"][0]["text"].clone()
+        pipe.ask("tools/call", params)["result"]["content"][0]["text"].clone()
     };
     assert_eq!(echo("one"), "one");
     hall.signal(Signal::KILL);
     hall.wait();
     let hall = house.start();
     assert_eq!(echo("two"), "two");
-    drop(input);
-    assert!(child.wait().unwrap().success());
+    pipe.close();
     assert_eq!(house.cli(&["mcp", "--member", "nobody"]).status.code(), Some(4));
     hall.stop();
     assert_eq!(house.cli(&["mcp"]).status.code(), Some(3));
+}
+
+/// Calls a tool of `member` whose answer comes in two halves, and reads what there is of the first.
+fn first_half(mcp: &Mcp, member: &str) -> (Box<dyn ReadWrite>, Vec<u8>) {
+    let mut stream = mcp.begin(&format!("{member}__pid"));
+    let mut read = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    while read.len() < 1 << 20 {
+        let length = stream.read(&mut piece).unwrap();
+        assert_ne!(length, 0, "{}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&piece[..length]);
+    }
+    (stream, read)
+}
+
+#[test]
+fn a_large_answer_reaches_the_client_while_it_is_still_written() {
+    let house = House::new();
+    let large = ["--lie", "huge-call=4000000", "--lie"];
+    for way in ["halves", "sse-halves"] {
+        house.rogue(way, &[&large[..], &[way]].concat());
+    }
+    let hall = house.start();
+    for way in ["halves", "sse-halves"] {
+        hall.until(way, "connected");
+        let mcp = Mcp::open(&hall, "/mcp");
+        let (mut stream, mut read) = first_half(&mcp, way);
+        fs::write(house.member_dir(way).join("go"), "").unwrap();
+        stream.read_to_end(&mut read).unwrap();
+        let answer = Answer::read(&String::from_utf8(read).unwrap()).unwrap();
+        assert_eq!(answer.last()["id"], 7);
+        let text = &answer.last()["result"]["content"][0]["text"];
+        assert_eq!(text.as_str().unwrap().len(), 4_000_000);
+        // In the other era something is added to the result.
+        let params = json!({"name": format!("{way}__pid"), "arguments": {}});
+        let answer = stateless(&socket(&hall), "/mcp", "tools/call", params);
+        assert_eq!(answer.last()["result"]["resultType"], "complete");
+        assert_eq!(&answer.last()["result"]["content"][0]["text"], text);
+    }
+}
+
+#[test]
+fn a_large_answer_that_breaks_off_is_never_taken_for_a_whole_one() {
+    let house = House::new();
+    for way in ["halves", "sse-halves"] {
+        house.rogue(way, &["--lie", "huge-call=4000000", "--lie", &format!("{way}=1")]);
+    }
+    let hall = house.start();
+    for way in ["halves", "sse-halves"] {
+        hall.until(way, "connected");
+        let mcp = Mcp::open(&hall, "/mcp");
+        let (mut stream, mut read) = first_half(&mcp, way);
+        // HTTP says where a body ends: this one has no end.
+        let _ = stream.read_to_end(&mut read);
+        assert!(!read.ends_with(b"\r\n0\r\n\r\n"));
+        let params = json!({"name": format!("{way}__pid"), "arguments": {}});
+        let last = Pipe::open(&hall).ask("tools/call", params);
+        assert!(last["error"]["message"].as_str().unwrap().contains("broke off"), "{last}");
+    }
 }

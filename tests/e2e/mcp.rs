@@ -1,14 +1,15 @@
 //! The smallest client of the gateway: one connection a request, over the socket or TCP.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::hall::Hall;
+use crate::hall::{BINARY, Hall};
 
 /// Where the gateway is reached.
 #[derive(Clone)]
@@ -34,7 +35,7 @@ pub struct Answer {
     pub body: String,
 }
 
-trait ReadWrite: Read + Write + Send {}
+pub trait ReadWrite: Read + Write + Send {}
 impl<T: Read + Write + Send> ReadWrite for T {}
 
 impl At {
@@ -62,7 +63,7 @@ impl At {
     }
 
     /// The request is out; what is answered can be read.
-    fn send(
+    pub fn send(
         &self, verb: &str, path: &str, headers: &[(&str, &str)], body: &str,
     ) -> Option<Box<dyn ReadWrite>> {
         let mut stream = self.open()?;
@@ -81,7 +82,7 @@ impl At {
 }
 
 impl Answer {
-    fn read(text: &str) -> Option<Self> {
+    pub fn read(text: &str) -> Option<Self> {
         let (head, body) = text.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
         let body = if head.to_lowercase().contains("transfer-encoding: chunked") {
@@ -184,6 +185,13 @@ impl Mcp {
         }
     }
 
+    /// Calls a tool; the answer can be read as it comes.
+    pub fn begin(&self, tool: &str) -> Box<dyn ReadWrite> {
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": tool, "arguments": {}}});
+        let headers = [("mcp-session-id", &*self.session), ("mcp-protocol-version", "2025-11-25")];
+        self.at.send("POST", &self.path, &headers, &body.to_string()).unwrap()
+    }
+
     /// Sends a request and hangs up without waiting for the answer.
     pub fn abandon(&self, method: &str, params: Value, until: impl FnOnce()) {
         let body = json!({"jsonrpc": "2.0", "id": 9, "method": method, "params": params}).to_string();
@@ -191,6 +199,50 @@ impl Mcp {
         let stream = self.at.send("POST", &self.path, &headers, &body).unwrap();
         until();
         drop(stream);
+    }
+}
+
+/// A client over stdio: `guild-hall mcp`.
+pub struct Pipe {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+    number: u64,
+}
+
+impl Pipe {
+    /// Has a session.
+    pub fn open(hall: &Hall) -> Self {
+        let mut command = Command::new(BINARY);
+        command.args(["mcp", "--socket"]).arg(&hall.socket).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut pipe = Self { child, input, lines, number: 0 };
+        let opened = pipe.ask(
+            "initialize",
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}}),
+        );
+        assert_eq!(opened["result"]["protocolVersion"], "2025-06-18", "{opened}");
+        writeln!(pipe.input, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
+        pipe
+    }
+
+    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.number += 1;
+        let asked = json!({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params});
+        writeln!(self.input, "{asked}").unwrap();
+        loop {
+            let said: Value = serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap();
+            if said["id"] == self.number {
+                return said;
+            }
+        }
+    }
+
+    pub fn close(mut self) {
+        drop(self.input);
+        assert!(self.child.wait().unwrap().success());
     }
 }
 

@@ -113,6 +113,27 @@ def sse_endless(conn, answer, _):
         time.sleep(0.01)
 
 
+def halves(conn, answer, then_hang_up):
+    """The second half comes when the file `go` is there, or never."""
+    conn.sendall(answer.head(Transfer_Encoding="chunked"))
+    send_halves(conn, b"", b"".join(answer.pieces()), b"", then_hang_up)
+
+
+def sse_halves(conn, answer, then_hang_up):
+    start_stream(conn, answer)
+    send_halves(conn, b"data: ", b"".join(answer.pieces()), b"\n\n", then_hang_up)
+
+
+def send_halves(conn, head, data, tail, then_hang_up):
+    chunk(conn, head + data[:len(data) // 2])
+    while not os.path.exists("go"):
+        if then_hang_up:
+            raise Closed
+        time.sleep(0.005)
+    chunk(conn, data[len(data) // 2:] + tail)
+    chunk(conn, b"")
+
+
 # --- what is said: (answer, N)
 
 
@@ -239,6 +260,8 @@ LIES = {  # kind: (METHOD, N, the lie, what it does); a METHOD is a prefix, "" i
     "sse": ("", 200, sends(sse), "honest, as SSE: comment, notification, answer, then open for N ms"),
     "sse-crlf-split": ("", 7, sends(sse_crlf_split), "honest, as SSE: CRLF, multi-line data, writes of N bytes"),
     "sse-endless": ("", None, sends(sse_endless), "SSE with a notification every 10 ms, never the answer"),
+    "halves": ("tools/call", 0, sends(halves), "the second half comes when the file `go` is there; N: never, and it hangs up"),
+    "sse-halves": ("tools/call", 0, sends(sse_halves), "the same as SSE"),
     "hang": ("tools/call", None, sends(hang), "never answered, the connection stays open"),
     "close": ("tools/call", None, sends(close), "the connection is closed unanswered"),
     "crash": ("tools/call", None, sends(crash), "the process crashes instead of answering"),

@@ -4,7 +4,7 @@
     cargo build --release
     python3 benches/gateway.py [--clients 1,16,64] [--calls 4000] [--rounds 5]
     python3 benches/gateway.py --peers DIRECTORY     with other gateways in the same run: gateway_peers.py installs them
-    python3 benches/gateway.py --soak 1000000        memory over so many calls and 10,000 abandoned sessions
+    python3 benches/gateway.py --soak 1000000        memory over so many calls and thrice 10,000 abandoned sessions
 
 The member is the one in the binary, or any MCP server with a tool `echo` that takes `text` (--member "PROGRAM --port {port}").
 One JSON line a result: medians over the rounds, and the throughput and added time beside the direct call of the same round.
@@ -200,12 +200,13 @@ async def soak(target, pid, calls):
         await asyncio.gather(*(work(client, calls // 160) for client in clients))
         done += calls // 160 * 16
         print(json.dumps({"calls": done, "rss_kb": resident(pid)}), flush=True)
-    for number in range(10_000):
-        abandoned = await Client(target).open()
-        await abandoned.call()
-        abandoned.writer.close()
-    await asyncio.sleep(35)
-    print(json.dumps({"abandoned_sessions": 10_000, "rss_kb": resident(pid)}), flush=True)
+    for rounds in range(1, 4):
+        for _ in range(10_000):
+            abandoned = await Client(target).open()
+            await abandoned.call()
+            abandoned.writer.close()
+        await asyncio.sleep(35)
+        print(json.dumps({"abandoned_sessions": rounds * 10_000, "rss_kb": resident(pid)}), flush=True)
 
 
 def main():

@@ -16,7 +16,7 @@ use super::sse::Events;
 use super::wire::{Heard, excerpt};
 
 /// A member has so long to end a stream after its answer, or its connection is not kept.
-const SOON: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(100);
 
 /// An answer that is being read. Dropping it closes the connection, if it is not at its end.
 #[derive(Debug)]

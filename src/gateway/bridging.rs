@@ -59,7 +59,9 @@ impl Call {
         if let Some(state) = said.get("requestState") {
             params.set("requestState", state);
         }
-        talk.link().send(self.ask(true, params)).await.map(Some).map_err(|error| self.broken(&error))
+        let number = talk.link().number();
+        let asked = talk.link().send_as(number, self.ask(true, number, params)).await;
+        asked.map(Some).map_err(|error| self.broken(&error))
     }
 
     /// Has the client ask again, with its answer to what the member wants to know.

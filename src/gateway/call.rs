@@ -17,7 +17,7 @@ use super::parked::Parked;
 use super::passing::Out;
 use super::talk::{End, Sent, Talk};
 use crate::hall::{About, CallError, LONGEST_REST, Reached};
-use crate::mcp::terms::{META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, code};
+use crate::mcp::terms::{META_CAPABILITIES, META_CLIENT, META_LOG_LEVEL, PROGRESS_TOKEN, code};
 use crate::mcp::{Ask, LinkError, ParamHeaders, Params, RpcError};
 
 /// What a member is to be asked.
@@ -85,7 +85,7 @@ impl Call {
             let mut account = self.gateway.hall().ledger().begin(self.about());
             account.bytes.0 = self.request.params.iter().map(|(_, value)| value.get().len()).sum();
             let mut sent = Sent { link: link.clone(), number: link.number(), account: Some(account) };
-            let ask = self.ask(link.is_stateless(), self.request.params.clone());
+            let ask = self.ask(link.is_stateless(), sent.number, self.request.params.clone());
             let patience = reached.entry.call_timeout;
             let exchange = tokio::select! {
                 exchange = timeout(patience, link.send_as(sent.number, ask)) => exchange,
@@ -123,11 +123,16 @@ impl Call {
         }
     }
 
-    /// The request as this member has to be asked.
-    pub(super) fn ask<'a>(&'a self, stateless: bool, mut params: Params<'a>) -> Ask<'a> {
+    /// The request as this member has to be asked under this number.
+    pub(super) fn ask<'a>(&'a self, stateless: bool, number: u64, mut params: Params<'a>) -> Ask<'a> {
         let Request { method, name, came, headers, .. } = &self.request;
         let mut meta = params.object("_meta").unwrap_or_default().into_owned();
         let has_meta = params.get("_meta").is_some();
+        if meta.get(PROGRESS_TOKEN).is_some() {
+            // Two clients that share a session may have chosen the same.
+            meta.set(PROGRESS_TOKEN, &number);
+            params.set("_meta", &meta);
+        }
         if stateless {
             if let Era::Session(visitor) = &self.caller.era {
                 if let Some(level) = visitor.level() {

@@ -7,14 +7,14 @@ use axum::body::Bytes;
 use serde_json::value::RawValue;
 use tokio::time::{timeout, timeout_at};
 
-use super::answer::{Answer, error, to_client};
+use super::answer::{Answer, error, result, to_client};
 use super::call::Call;
 use super::caller::Era;
 use super::ears::{Ears, kind_of_change};
 use super::own::Own;
 use super::passing::Out;
 use crate::hall::{Account, Reached};
-use crate::mcp::terms::code;
+use crate::mcp::terms::{PROGRESS_TOKEN, code};
 use crate::mcp::{Exchange, Heard, Link, LinkError, Outcome, Params, Said, excerpt};
 
 /// A member that is being talked to.
@@ -35,6 +35,7 @@ pub(super) struct Sent {
     pub(super) account: Option<Account>,
 }
 
+const PROGRESS: &str = "notifications/progress";
 /// A call may take so long, however much progress is told of it.
 const LONGEST_WORK: Duration = Duration::from_secs(3600);
 /// A member that was asked to stop working on something need not say so.
@@ -83,8 +84,12 @@ impl Call {
                 Err(error) => return End::Broken(error),
                 Ok(Heard::Result(said)) => return End::Answered(Ok(said)),
                 Ok(Heard::Error(error)) => return End::Answered(Err(error)),
-                Ok(Heard::Notification { method, params }) => {
-                    if method == "notifications/progress" {
+                Ok(Heard::Notification { method, mut params }) => {
+                    if method == PROGRESS {
+                        params = self.progress(talk, params.as_deref());
+                        if params.is_none() {
+                            continue;
+                        }
                         until = Instant::now() + patience;
                     }
                     if self.passes(talk, &method) {
@@ -153,10 +158,22 @@ impl Call {
         let _ = self.out.send(Out::End).await;
     }
 
+    /// The progress of this call under the token that the client has chosen; `None` if it is that of another.
+    fn progress(&self, talk: &Talk, params: Option<&RawValue>) -> Option<Box<RawValue>> {
+        let mut params = Params::read(params?).ok()?;
+        // Some turn a number into a text.
+        let token = params.get(PROGRESS_TOKEN)?.get().trim_matches('"').parse().ok();
+        if token != talk.exchange.id() {
+            return None;
+        }
+        let meta = self.request.params.object("_meta")?;
+        params.set(PROGRESS_TOKEN, meta.get(PROGRESS_TOKEN)?);
+        result(&params).ok()
+    }
+
     /// What a member says besides its answer, and belongs to this call.
     fn passes(&self, talk: &Talk, method: &str) -> bool {
         match method {
-            "notifications/progress" => true,
             // In the stateless revisions only who has asked for them gets them.
             "notifications/message" => {
                 !self.caller.is_stateless() || talk.link().is_stateless() || self.log_level().is_some()

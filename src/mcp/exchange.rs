@@ -51,6 +51,8 @@ struct Stream {
     events: Events,
     ready: VecDeque<Vec<u8>>,
     resumption: Option<Resumption>,
+    /// Some members repeat all that they have said, whomever to, in a stream that was taken up again.
+    resumed: bool,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,7 @@ impl Exchange {
                 events: Events::default(),
                 ready: VecDeque::new(),
                 resumption: None,
+                resumed: false,
             }))
         } else {
             Form::Whole(response)
@@ -135,7 +138,11 @@ impl Exchange {
                 return Err(LinkError::Broken("there is no more to its answer".into()));
             };
             if let Some(data) = stream.ready.pop_front() {
-                return Heard::read(&data, self.id).map(Said::Message).map_err(LinkError::NotMcp);
+                match Heard::read(&data, self.id) {
+                    Ok(heard) => return Ok(Said::Message(heard)),
+                    Err(_) if stream.resumed => continue,
+                    Err(what) => return Err(LinkError::NotMcp(what)),
+                }
             }
             self.read += stream.advance().await?;
             if in_pieces && let Some((beginning, rest)) = stream.large(self.id) {
@@ -217,7 +224,7 @@ impl Stream {
 
     /// Takes what comes next; how many bytes that are.
     async fn advance(&mut self) -> Result<usize, LinkError> {
-        let Self { source, events, ready, resumption } = self;
+        let Self { source, events, ready, resumption, resumed } = self;
         let mut take = |data: &[u8]| {
             ready.push_back(data.to_vec());
             true
@@ -236,9 +243,10 @@ impl Stream {
                 }
             },
             Source::Paused(taking_up) => {
-                let resumed = taking_up.wait().await;
+                let rest = taking_up.wait().await;
                 *source = Source::Ended;
-                *source = Source::Open(resumed?);
+                *source = Source::Open(rest?);
+                *resumed = true;
             }
             Source::Ended => {
                 return Err(LinkError::Broken("its event stream ended without the answer".into()));

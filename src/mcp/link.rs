@@ -226,7 +226,7 @@ impl Link {
         if response.status() == StatusCode::NOT_FOUND && self.has_session() {
             return Err(LinkError::SessionLost);
         }
-        Ok(self.exchange(response, Some(id)))
+        Ok(self.exchange(response, id))
     }
 
     /// Sends one request and waits for its answer, no longer than `patience`. What the member asks meanwhile
@@ -341,7 +341,7 @@ impl Link {
     pub async fn listen(&self) -> Result<Exchange, LinkError> {
         let response = self.http(Method::GET, HeaderMap::new(), Bytes::new()).await?;
         let status = response.status();
-        let exchange = self.exchange(response, None);
+        let exchange = Exchange::of(response, None);
         if exchange.is_stream() { Ok(exchange) } else { Err(LinkError::Http { status, body: String::new() }) }
     }
 
@@ -408,9 +408,9 @@ impl Link {
         }
     }
 
-    /// What is read of a response. Where the revision allows it, a stream that ends too early is taken up again.
-    fn exchange(&self, response: Response<Answering>, id: Option<u64>) -> Exchange {
-        let exchange = Exchange::of(response, id);
+    /// What a member answers. Where the revision allows it, a stream that ends too early is taken up again.
+    fn exchange(&self, response: Response<Answering>, id: u64) -> Exchange {
+        let exchange = Exchange::of(response, Some(id));
         if !exchange.is_stream() || self.is_stateless() {
             return exchange;
         }

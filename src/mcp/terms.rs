@@ -26,6 +26,9 @@ pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 pub const META_SERVER: &str = "io.modelcontextprotocol/serverInfo";
 
+/// Key of `_meta` in a request whose progress is to be told.
+pub const PROGRESS_TOKEN: &str = "progressToken";
+
 /// Codes of JSON-RPC errors; JSON-RPC 2.0 §5.1 and MCP 2026-07-28.
 pub mod code {
     pub const PARSE: i64 = -32700;

@@ -501,3 +501,20 @@ fn a_large_answer_that_breaks_off_is_never_taken_for_a_whole_one() {
         assert!(last["error"]["message"].as_str().unwrap().contains("broke off"), "{last}");
     }
 }
+
+#[test]
+fn a_call_hears_of_nothing_that_is_said_to_another() {
+    let house = House::new();
+    house.rogue("r", &["--lie", "mixed-up"]);
+    let hall = house.start();
+    hall.until("r", "connected");
+    for token in [json!("mine"), json!(7)] {
+        let params =
+            json!({"name": "r__echo", "arguments": {"text": "hello"}, "_meta": {"progressToken": token}});
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+        let answer = Mcp::open(&hall, "/mcp").try_post(&body).unwrap();
+        let [progress, result] = &answer.messages[..] else { panic!("{}", answer.body) };
+        assert_eq!(progress["params"], json!({"progressToken": token, "progress": 1}));
+        assert_eq!(result["result"]["content"][0]["text"], "hello");
+    }
+}

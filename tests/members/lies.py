@@ -6,7 +6,7 @@ from itertools import count
 
 from honest import BLOCK, FAR_AWAY, TOOLS, Closed, plain, text_result, tool
 
-sessions, forgotten = set(), []
+sessions, forgotten, cut_off = set(), [], []
 
 
 class Crash(Exception):
@@ -132,6 +132,28 @@ def send_halves(conn, head, data, tail, then_hang_up):
         time.sleep(0.005)
     chunk(conn, data[len(data) // 2:] + tail)
     chunk(conn, b"")
+
+
+def mixed_up(conn, answer, _):
+    """The stream of a call is cut off; taken up again, it tells of another call as well."""
+    if answer.method == "tools/call":
+        cut_off.append((answer.params["_meta"]["progressToken"], answer.message))
+        start_stream(conn, answer)
+        chunk(conn, b"id: 1\nretry: 10\ndata:\n\n")
+        return chunk(conn, b"")
+    if "last-event-id" not in answer.asked:
+        return plain(conn, answer)
+    token, message = cut_off.pop()
+    answer.be("200 OK", "-")
+    start_stream(conn, answer)
+    stranger = {"jsonrpc": "2.0", "id": 98765, "result": text_result("for somebody else")}
+    for said in progress("of somebody else", 7), stranger, progress(token, 1), message:
+        chunk(conn, f"data: {json.dumps(said)}\n\n".encode())
+    chunk(conn, b"")
+
+
+def progress(token, done):
+    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": done}}
 
 
 # --- what is said: (answer, N)
@@ -262,6 +284,7 @@ LIES = {  # kind: (METHOD, N, the lie, what it does); a METHOD is a prefix, "" i
     "sse-endless": ("", None, sends(sse_endless), "SSE with a notification every 10 ms, never the answer"),
     "halves": ("tools/call", 0, sends(halves), "the second half comes when the file `go` is there; N: never, and it hangs up"),
     "sse-halves": ("tools/call", 0, sends(sse_halves), "the same as SSE"),
+    "mixed-up": ("", None, sends(mixed_up), "calls as SSE that has to be taken up again, and then tells of others, too"),
     "hang": ("tools/call", None, sends(hang), "never answered, the connection stays open"),
     "close": ("tools/call", None, sends(close), "the connection is closed unanswered"),
     "crash": ("tools/call", None, sends(crash), "the process crashes instead of answering"),

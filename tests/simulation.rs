@@ -718,6 +718,7 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
         start_timeout: Duration::from_secs(10),
         call_timeout: Duration::from_secs(30),
         stop_timeout: chance.millis(0, 5_000),
+        porter: None,
         health_interval: (chance.below(4) == 0).then_some(Duration::from_secs(5)),
         watch: None,
         warnings: Vec::new(),

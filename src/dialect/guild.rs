@@ -89,6 +89,7 @@ fn manifest(
         start_timeout,
         call_timeout,
         stop_timeout,
+        porter: None,
         health_interval: (!health_interval.is_zero()).then_some(health_interval),
         watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
         warnings: Vec::new(),

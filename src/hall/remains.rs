@@ -169,6 +169,7 @@ impl Relic {
             start_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
+            porter: None,
             health_interval: None,
             watch: None,
             warnings: Vec::new(),

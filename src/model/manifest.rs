@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Diagnosis;
+use super::porter::{Behind, Porter, Program};
 
 /// A manifest that has been read and found right.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -33,6 +35,9 @@ pub struct Manifest {
     pub call_timeout: Duration,
     /// From SIGTERM until SIGKILL.
     pub stop_timeout: Duration,
+    /// The member is a porter: whom it stands in front of.
+    #[serde(default)]
+    pub porter: Option<Arc<Porter>>,
     /// `None`: probed on evidence only.
     pub health_interval: Option<Duration>,
     /// Globs of files whose change restarts the member, relative to `dir`; `None`: its sources.
@@ -42,18 +47,44 @@ pub struct Manifest {
     pub digest: Digest,
 }
 
+impl Manifest {
+    /// What is executed for a member that a porter stands in front of.
+    pub const PORTER_COMMAND: &str = "${GUILD_HALL}";
+    pub const PORTER_ARGS: [&str; 3] = ["porter", "--port", "${PORT}"];
+
+    /// What a porter executes.
+    pub fn program(&self) -> Option<&Program> {
+        match &self.porter.as_ref()?.behind {
+            Behind::Stdio { program, .. } | Behind::Subprocess { program } => Some(program),
+            Behind::Remote { .. } | Behind::Rest { .. } | Behind::Python { .. } => None,
+        }
+    }
+}
+
 /// The plugin standard that a manifest is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
     Guild,
+    HomeClaw,
 }
 
-/// How the member itself speaks MCP.
+/// How the plugin itself is spoken to; whatever it is, the hall speaks MCP over HTTP to the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
+    /// MCP over streamable HTTP.
     Http,
+    /// MCP over pipes.
+    Stdio,
+    /// MCP over a stream of events and POST; MCP 2024-11-05.
+    Sse,
+    /// A process for each call.
+    Subprocess,
+    /// HTTP requests that are no MCP.
+    Rest,
+    /// Calls of a Python class.
+    Python,
 }
 
 /// When a member that ended is started again.

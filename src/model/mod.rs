@@ -11,6 +11,7 @@ mod manifest;
 mod moment;
 mod phase;
 mod port;
+pub mod porter;
 mod roster;
 
 pub use diagnosis::{Diagnosis, Place, Rejection};

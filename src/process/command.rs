@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
 use super::INSTANCE_VARIABLE;
+use super::memory_file::memory_file;
 use super::spawn::{Spawn, Spawned, Step, spawn};
 use crate::model::{Instance, Manifest, Port};
 
@@ -24,6 +25,8 @@ pub struct Command {
     pub argv: Vec<String>,
     env: Environment,
     dir: PathBuf,
+    /// What it reads from stdin.
+    input: Option<Vec<u8>>,
 }
 
 /// Why a command could not be started, in the words of the roster.
@@ -43,6 +46,8 @@ pub enum CommandError {
     Directory { path: PathBuf, source: io::Error },
     #[error("cannot start a process: {0}")]
     Fork(io::Error),
+    #[error("cannot write down what it is to read: {0}")]
+    Input(io::Error),
     #[error("an argument or variable holds a NUL character")]
     Nul,
 }
@@ -84,34 +89,67 @@ impl Command {
         env.extend(manifest.env.iter().map(|(name, value)| (name.into(), with_port(value, port).into())));
         // A manifest must not make its member look like another launch.
         env.insert(INSTANCE_VARIABLE.into(), instance.to_string().into());
-        Self { argv: argv(manifest, port, hall), env, dir: manifest.dir.clone() }
+        // A type of our own, all of whose keys are texts.
+        let input = manifest.porter.as_ref().and_then(|porter| serde_json::to_vec(porter).ok());
+        Self { argv: argv(manifest, port, hall), env, dir: manifest.dir.clone(), input }
     }
 
     /// Starts it; stdout and stderr go to `output`.
     pub fn spawn(&self, output: BorrowedFd, cgroup: Option<BorrowedFd>) -> Result<Spawned, CommandError> {
-        let command = self.argv.first().map(String::as_str).unwrap_or_default();
-        let search = self.env.get(OsStr::new("PATH")).cloned().unwrap_or_default();
-        let program = look_up(command, &self.dir, &search)?;
-        let variables = self.env.iter().map(|(name, value)| {
-            let mut text = name.clone().into_vec();
-            text.push(b'=');
-            text.extend_from_slice(value.as_bytes());
-            c_string(text)
-        });
-        let start = Spawn {
-            program: &c_string(program.as_os_str().as_bytes())?,
-            argv: &self.argv.iter().map(|arg| c_string(arg.as_bytes())).collect::<Result<Vec<_>, _>>()?,
-            env: &variables.collect::<Result<Vec<_>, _>>()?,
-            dir: &c_string(self.dir.as_os_str().as_bytes())?,
+        let input = self.input.as_ref().map(|text| memory_file(text)).transpose();
+        let input = input.map_err(CommandError::Input)?;
+        let ends = Ends {
+            input: input.as_ref().map(AsFd::as_fd),
             output,
+            errors: output,
+            passed: &[],
             cgroup,
+            dies_with_parent: false,
         };
-        spawn(&start).map_err(|(step, source)| match step {
-            Step::Fork => CommandError::Fork(source),
-            Step::ChangeDirectory => CommandError::Directory { path: self.dir.clone(), source },
-            Step::Execute => CommandError::Execute { hint: hint(&program, &source), path: program, source },
-        })
+        start(&self.argv, &self.env, &self.dir, &ends)
     }
+}
+
+/// What a new process has beside its program.
+pub(super) struct Ends<'a> {
+    pub(super) input: Option<BorrowedFd<'a>>,
+    pub(super) output: BorrowedFd<'a>,
+    pub(super) errors: BorrowedFd<'a>,
+    pub(super) passed: &'a [BorrowedFd<'a>],
+    pub(super) cgroup: Option<BorrowedFd<'a>>,
+    pub(super) dies_with_parent: bool,
+}
+
+/// Finds a program and starts it.
+pub(super) fn start(
+    argv: &[String], env: &Environment, dir: &Path, ends: &Ends,
+) -> Result<Spawned, CommandError> {
+    let command = argv.first().map(String::as_str).unwrap_or_default();
+    let search = env.get(OsStr::new("PATH")).cloned().unwrap_or_default();
+    let program = look_up(command, dir, &search)?;
+    let variables = env.iter().map(|(name, value)| {
+        let mut text = name.clone().into_vec();
+        text.push(b'=');
+        text.extend_from_slice(value.as_bytes());
+        c_string(text)
+    });
+    let start = Spawn {
+        program: &c_string(program.as_os_str().as_bytes())?,
+        argv: &argv.iter().map(|arg| c_string(arg.as_bytes())).collect::<Result<Vec<_>, _>>()?,
+        env: &variables.collect::<Result<Vec<_>, _>>()?,
+        dir: &c_string(dir.as_os_str().as_bytes())?,
+        input: ends.input,
+        output: ends.output,
+        errors: ends.errors,
+        passed: ends.passed,
+        cgroup: ends.cgroup,
+        dies_with_parent: ends.dies_with_parent,
+    };
+    spawn(&start).map_err(|(step, source)| match step {
+        Step::Fork => CommandError::Fork(source),
+        Step::ChangeDirectory => CommandError::Directory { path: dir.into(), source },
+        Step::Execute => CommandError::Execute { hint: hint(&program, &source), path: program, source },
+    })
 }
 
 /// What a member is executed with on this port, by the hall that is this program.
@@ -120,13 +158,16 @@ pub fn argv(manifest: &Manifest, port: Port, hall: &Path) -> Vec<String> {
     std::iter::once(command).chain(manifest.args.iter().map(|arg| with_port(arg, port))).collect()
 }
 
-/// Is the manifest's command there, where the hall would look for it?
+/// Is the plugin's command there, where it would be looked for?
 pub fn find_command(manifest: &Manifest) -> Result<PathBuf, CommandError> {
-    let own =
-        manifest.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| OsString::from(path));
+    let (command, env) = match manifest.program() {
+        Some(program) => (&program.command, &program.env),
+        None => (&manifest.command, &manifest.env),
+    };
+    let own = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| OsString::from(path));
     let search = own.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
     let hall = std::env::current_exe().unwrap_or_default();
-    look_up(&with_hall(&manifest.command, &hall), &manifest.dir, &search)
+    look_up(&with_hall(command, &hall), &manifest.dir, &search)
 }
 
 fn with_port(text: &str, port: Port) -> String {

@@ -11,6 +11,7 @@ mod listener;
 mod log_cap;
 mod log_file;
 mod log_text;
+mod memory_file;
 mod passed;
 mod pid_file;
 mod spawn;
@@ -18,6 +19,7 @@ mod successor;
 mod sweep;
 mod tree;
 mod usage;
+mod ward;
 
 pub use cgroup::Cgroups;
 pub use command::{
@@ -40,6 +42,7 @@ pub use successor::{
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;
 pub use usage::{Usage, own_usage};
+pub use ward::{Pipes, Stderr, Ward, adopt_orphans};
 
 /// Stands in the environment of every process that a hall starts, with the id of the launch.
 pub const INSTANCE_VARIABLE: &str = "GUILD_HALL_INSTANCE";

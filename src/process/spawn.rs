@@ -10,6 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::OnceLock;
 
+use rustix::io::fcntl_dupfd_cloexec;
+
 use super::fault;
 use crate::model::Pid;
 
@@ -20,8 +22,14 @@ pub(super) struct Spawn<'a> {
     pub(super) argv: &'a [CString],
     pub(super) env: &'a [CString],
     pub(super) dir: &'a CStr,
-    /// Gets stdout and stderr.
+    /// What it reads from stdin; `None`: nothing.
+    pub(super) input: Option<BorrowedFd<'a>>,
     pub(super) output: BorrowedFd<'a>,
+    pub(super) errors: BorrowedFd<'a>,
+    /// Has the numbers from 3 on.
+    pub(super) passed: &'a [BorrowedFd<'a>],
+    /// It is killed when the thread that starts it ends.
+    pub(super) dies_with_parent: bool,
     /// The directory of a cgroup v2.
     pub(super) cgroup: Option<BorrowedFd<'a>>,
 }
@@ -86,8 +94,12 @@ struct Cradle {
     argv: *const *const c_char,
     env: *const *const c_char,
     dir: *const c_char,
-    null: c_int,
+    input: c_int,
     output: c_int,
+    errors: c_int,
+    passed: *const c_int,
+    passed_count: c_int,
+    dies_with_parent: bool,
     /// `cgroup.procs` to join by hand, or -1.
     join: c_int,
     joined: bool,
@@ -101,13 +113,26 @@ pub(super) fn spawn(spawn: &Spawn) -> Result<Spawned, (Step, io::Error)> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(fork_failed)?;
     let argv = pointers(spawn.argv);
     let env = pointers(spawn.env);
+    // Above the numbers that they are to have, so that none takes another's.
+    let above = |fd: &BorrowedFd| fcntl_dupfd_cloexec(fd, 64);
+    let moved: Vec<OwnedFd> = spawn
+        .passed
+        .iter()
+        .map(above)
+        .collect::<Result<_, _>>()
+        .map_err(|error| fork_failed(error.into()))?;
+    let passed: Vec<c_int> = moved.iter().map(AsRawFd::as_raw_fd).collect();
     let mut cradle = Cradle {
         program: spawn.program.as_ptr(),
         argv: argv.as_ptr(),
         env: env.as_ptr(),
         dir: spawn.dir.as_ptr(),
-        null: null.as_raw_fd(),
+        input: spawn.input.map_or(null.as_raw_fd(), |input| input.as_raw_fd()),
         output: spawn.output.as_raw_fd(),
+        errors: spawn.errors.as_raw_fd(),
+        passed: passed.as_ptr(),
+        passed_count: c_int::try_from(passed.len()).unwrap_or(0),
+        dies_with_parent: spawn.dies_with_parent,
         join: -1,
         joined: false,
         file_limit: FILE_LIMIT.get().map_or(ptr::null(), ptr::from_ref),
@@ -287,13 +312,19 @@ extern "C" fn child(cradle: *mut c_void) -> c_int {
             cradle.joined = libc::write(cradle.join, c"0".as_ptr().cast(), 1) == 1;
         }
         libc::setpgid(0, 0);
-        libc::dup2(cradle.null, 0);
+        libc::dup2(cradle.input, 0);
         libc::dup2(cradle.output, 1);
-        libc::dup2(cradle.output, 2);
+        libc::dup2(cradle.errors, 2);
+        for at in 0..cradle.passed_count {
+            libc::dup2(*cradle.passed.offset(at as isize), 3 + at);
+        }
         // The table of descriptors is the child's own: nothing leaks, not even what the hall itself
         // inherited without close-on-exec. Before anything that may take long: a hall that is killed
         // meanwhile must not live on in this child's copies of its lock and its sockets.
-        libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0);
+        libc::syscall(libc::SYS_close_range, 3 + cradle.passed_count.cast_unsigned(), u32::MAX, 0);
+        if cradle.dies_with_parent {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
         if !cradle.file_limit.is_null() {
             libc::setrlimit(libc::RLIMIT_NOFILE, cradle.file_limit);
         }

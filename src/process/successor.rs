@@ -5,7 +5,7 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Signal, kill_process_group};
 
 use super::fault;
+use super::memory_file::memory_file;
 use super::spawn::{lower_file_limit, raise_file_limit};
 use super::sweep::registry;
 use crate::model::Pid;
@@ -45,7 +45,7 @@ pub fn own_program() -> PathBuf {
 
 /// Has the binary read what it would be handed. Blocks; the reason says why it must not be trusted.
 pub fn try_out(program: &Path, estate: &[u8]) -> Result<(), String> {
-    let memory = memory(estate).map_err(|error| format!("cannot make a memory file: {error}"))?;
+    let memory = memory_file(estate).map_err(|error| format!("cannot make a memory file: {error}"))?;
     let mut command = std::process::Command::new(program);
     command.args(std::env::args_os().skip(1)).env(TRIAL, "1").env_remove(HANDOVER);
     command.stdin(memory).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -141,7 +141,7 @@ pub fn inherited(descriptor: RawFd) -> io::Result<OwnedFd> {
 /// Returns only if that failed; then everything is as it was.
 pub fn succeed(program: &Path, estate: &[u8], keep: &[RawFd]) -> io::Error {
     let attempt = || -> io::Result<()> {
-        let memory = memory(estate)?;
+        let memory = memory_file(estate)?;
         let program = CString::new(program.as_os_str().as_bytes())?;
         let args = std::env::args_os().map(|arg| CString::new(arg.into_vec()));
         let args = args.collect::<Result<Vec<_>, _>>()?;
@@ -179,11 +179,4 @@ fn inherit(descriptors: &[RawFd], flags: FdFlags) -> io::Result<()> {
         fcntl_setfd(fd, others.union(flags))?;
     }
     Ok(())
-}
-
-fn memory(content: &[u8]) -> io::Result<File> {
-    let mut file = File::from(memfd_create(c"guild-hall-estate", MemfdFlags::CLOEXEC)?);
-    file.write_all(content)?;
-    file.rewind()?;
-    Ok(file)
 }

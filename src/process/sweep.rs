@@ -9,7 +9,7 @@ use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pid
 
 use super::INSTANCE_VARIABLE;
 use super::fault;
-use super::tree::children;
+use super::tree::{children, descendants};
 use crate::model::{Instance, Pid};
 
 /// Every process that carries one of these instance ids in its environment, pinned.
@@ -29,11 +29,26 @@ fn processes_of(instances: &HashSet<Instance>) -> Vec<(Instance, OwnedFd)> {
 }
 
 fn instance_of(pid: Pid) -> Option<Instance> {
+    variable_of(pid, INSTANCE_VARIABLE)?.parse().ok()
+}
+
+/// A variable that a process was started with.
+fn variable_of(pid: Pid, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|&byte| byte == 0);
-    let value = variables
-        .find_map(|variable| variable.strip_prefix(INSTANCE_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
-    std::str::from_utf8(value).ok()?.parse().ok()
+    let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+/// Every descendant of this process that was started with the variable, pinned. A zombie carries nothing.
+pub(super) fn carriers(name: &str, value: &str) -> Vec<OwnedFd> {
+    let mut pids = vec![Pid(std::process::id().cast_signed())];
+    descendants(&mut pids);
+    let pin = |pid: Pid| {
+        let pidfd = pidfd_open(rustix::process::Pid::from_raw(pid.0)?, PidfdFlags::empty()).ok()?;
+        (variable_of(pid, name)? == value).then_some(pidfd)
+    };
+    pids.into_iter().skip(1).filter_map(pin).collect()
 }
 
 /// Whatever still carries one of these ids, after killing it if `kill` is set. One walk through

@@ -147,7 +147,7 @@ fn open(pid: Pid) -> Option<OwnedFd> {
 }
 
 /// Completes a list of processes by their children, and theirs.
-fn descendants(pids: &mut Vec<Pid>) {
+pub(super) fn descendants(pids: &mut Vec<Pid>) {
     let mut next = 0;
     while let Some(&pid) = pids.get(next) {
         next += 1;

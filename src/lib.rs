@@ -18,6 +18,8 @@ pub mod process;
 
 /// F3: the loop, and the tasks that carry out what the core decides.
 pub mod hall;
+/// F3: what stands in front of a plugin that does not itself speak MCP over HTTP.
+pub mod porter;
 
 /// F4: the local API, its server and its client.
 pub mod control;

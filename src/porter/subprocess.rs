@@ -127,8 +127,11 @@ impl Subprocess {
         let what = match end {
             End::Exited(Some(Exit::Code(0))) => return answer(&said.stdout),
             End::Exited(exit) => {
-                let reason = failure(&said.stdout).map(|reason| format!(": {reason}"));
-                format!("{}{}", exit.unwrap_or(Exit::Unknown), reason.unwrap_or_default())
+                let exit = exit.unwrap_or(Exit::Unknown);
+                if let Some(reason) = failure(&said.stdout) {
+                    return Reply::failed(format!("{reason} ({} {exit})", self.command()));
+                }
+                exit.to_string()
             }
             End::TooMuch => {
                 format!("wrote more than {} MiB to stdout, and was killed", LARGEST_ANSWER >> 20)

@@ -4,10 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use super::INSTANCE_VARIABLE;
 use super::command::{CommandError, Ends, hall_environment, start};
@@ -20,6 +22,8 @@ use crate::model::{Exit, Instance, Pid};
 const MARK: &str = "GUILD_HALL_WARD";
 /// A tree is looked through so often until nothing new is found in it.
 const ROUNDS: usize = 10;
+/// So long is waited for the killed, each time.
+const ROUND: Duration = Duration::from_millis(2);
 
 /// The first of the processes, and a mark that the others are known by. Dropping it kills them all.
 #[derive(Debug)]
@@ -152,7 +156,13 @@ impl Drop for Ward {
                 leader.died().await;
                 let _ = leader.reap();
                 registry().remove(leader.pid());
-                reap_orphans(false);
+                // So do those that it had started, who are the porter's children now.
+                for _ in 0..ROUNDS {
+                    if reap_orphans(false).unwrap_or(0) == 0 {
+                        break;
+                    }
+                    sleep(ROUND).await;
+                }
             };
             match Handle::try_current() {
                 Ok(runtime) => drop(runtime.spawn(burial)),

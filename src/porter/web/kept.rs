@@ -32,31 +32,38 @@ struct Shelf {
 /// A connection.
 pub(super) struct Line {
     origin: Origin,
-    /// It leads to a proxy, which may want to know who asks.
-    proxy: Option<Option<HeaderValue>>,
+    form: Form,
     sender: SendRequest<Full<Bytes>>,
+}
+
+/// What stands in a request line; RFC 9112 §3.2.
+enum Form {
+    Path,
+    /// For a proxy, which may want to know who asks.
+    WholeUrl(Option<HeaderValue>),
 }
 
 impl Line {
     pub(super) async fn open(origin: Origin) -> Result<Self, Fault> {
         let stream = open(&origin).await.map_err(Fault::Connect)?;
-        let proxy =
-            if let Stream::Proxy(_, credentials) = &stream { Some(credentials.clone()) } else { None };
+        let form = match &stream {
+            Stream::Proxy(_, credentials) => Form::WholeUrl(credentials.clone()),
+            Stream::Plain(_) | Stream::Tls(_) => Form::Path,
+        };
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
         // It ends when both ends of it do: the sender is dropped, or the server hangs up.
         tokio::spawn(connection);
-        Ok(Self { origin, proxy, sender })
+        Ok(Self { origin, form, sender })
     }
 
-    /// In the form that the other end wants: a proxy the whole URL and to know who asks, a server the path alone;
-    /// RFC 9112 §3.2.
+    /// Addresses a request as the other end wants it.
     pub(super) fn address(&self, request: &mut Request<Full<Bytes>>) {
-        match &self.proxy {
-            Some(credentials) => {
+        match &self.form {
+            Form::WholeUrl(credentials) => {
                 let credentials = credentials.clone().map(|credentials| (PROXY_AUTHORIZATION, credentials));
                 request.headers_mut().extend(credentials);
             }
-            None => {
+            Form::Path => {
                 let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
                 *request.uri_mut() = target.parse().unwrap_or_default();
             }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each room and its floor. A new module at the top of `src` must be added here.
-const FLOORS: [(&str, u8); 10] = [
+const FLOORS: [(&str, u8); 11] = [
     ("model", 0),
     ("dialect", 1),
     ("lifecycle", 1),
@@ -15,6 +15,7 @@ const FLOORS: [(&str, u8); 10] = [
     ("process", 2),
     ("mcp", 2),
     ("hall", 3),
+    ("porter", 3),
     ("control", 4),
     ("gateway", 4),
     ("cli", 5),

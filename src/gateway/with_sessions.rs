@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::answer::{accepted, error, refusal, result, whole};
 use super::caller::{Caller, client_name};
-use super::message::Message;
+use crate::mcp::Message;
 use super::scope::Scope;
 use super::session::Session;
 use super::{Gateway, empty_object, listening};

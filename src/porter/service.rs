@@ -1,0 +1,100 @@
+//! What stands behind a porter, ready to be asked.
+
+use std::path::PathBuf;
+use std::task::{Context, Poll};
+
+use hyper::body::Bytes;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use super::stdio::Stdio;
+use super::switchboard::{Line, Switchboard};
+use crate::mcp::{Params, RpcError};
+use crate::model::Exit;
+use crate::model::porter::{Behind, Porter};
+
+/// See the module's page.
+pub(super) enum Service {
+    Stdio(Stdio),
+}
+
+/// What becomes of a request.
+pub(super) enum Asked {
+    Result(Box<RawValue>),
+    Error(RpcError),
+    /// The answer as a message.
+    Message(Bytes),
+    /// Something is said before the answer.
+    Stream { first: Bytes, hearing: Hearing },
+    /// It may be asked again a little later.
+    NotYet(String),
+}
+
+/// What is still to be heard of a call, or for as long as somebody listens.
+pub(super) struct Hearing {
+    pub(super) heard: mpsc::Receiver<Bytes>,
+    /// Ends the call when it is dropped.
+    pub(super) _line: Option<Line>,
+}
+
+impl Service {
+    pub(super) async fn open(porter: Porter, dir: PathBuf) -> Result<Self, String> {
+        let Porter { plugin, behind, .. } = porter;
+        match behind {
+            Behind::Stdio { program, tool } => Stdio::open(&plugin, &program, tool, &dir).map(Self::Stdio),
+            _ => Err(String::new()),
+        }
+    }
+
+    /// A request under the client's own id.
+    pub(super) async fn ask(&self, id: &RawValue, method: &str, params: Params<'_>) -> Asked {
+        match self {
+            Self::Stdio(stdio) => stdio.ask(id, method, params).await,
+        }
+    }
+
+    /// A notification of the client.
+    pub(super) async fn note(&self, method: &str, params: Params<'_>) {
+        if let Some(switchboard) = self.switchboard() {
+            switchboard.note(method, params).await;
+        }
+    }
+
+    /// The client's answer to what the plugin has asked it.
+    pub(super) async fn answered(&self, id: &str, outcome: Result<Box<RawValue>, RpcError>) {
+        if let Some(switchboard) = self.switchboard() {
+            switchboard.answered(id, outcome).await;
+        }
+    }
+
+    /// What the plugin says besides answers; `None` if it never does.
+    pub(super) fn overhear(&self) -> Option<Hearing> {
+        Some(Hearing { heard: self.switchboard()?.listen(), _line: None })
+    }
+
+    /// Returns once the plugin has ended.
+    pub(super) async fn ended(&self) -> Exit {
+        match self {
+            Self::Stdio(stdio) => stdio.ended().await,
+        }
+    }
+
+    /// Ends the plugin.
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Stdio(stdio) => stdio.close().await,
+        }
+    }
+
+    fn switchboard(&self) -> Option<&Switchboard> {
+        match self {
+            Self::Stdio(stdio) => Some(stdio.switchboard()),
+        }
+    }
+}
+
+impl Hearing {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.heard.poll_recv(cx)
+    }
+}

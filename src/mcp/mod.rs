@@ -17,7 +17,8 @@ mod sse;
 pub mod terms;
 mod wire;
 
-pub use connector::Dial;
+pub use connections::{Answering, Connections};
+pub use connector::{Dial, Duplex, Stream};
 pub use example_member::serve_example;
 pub use exchange::{Exchange, Said};
 pub use handshake::{Obstacle, greet, introduction, list_tools};

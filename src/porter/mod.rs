@@ -5,10 +5,13 @@
 //! here and never in the hall. One thread does it all: nothing here may block.
 
 mod body;
+mod listeners;
+mod remote;
 mod server;
 mod service;
 mod stdio;
 mod switchboard;
+mod web;
 mod wire;
 
 use std::io;

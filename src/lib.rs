@@ -18,7 +18,7 @@ pub mod process;
 
 /// F3: the loop, and the tasks that carry out what the core decides.
 pub mod hall;
-/// F3: what stands in front of a plugin that does not itself speak MCP over HTTP.
+/// F3: the processes in front of plugins that do not speak MCP on a port.
 pub mod porter;
 
 /// F4: the local API, its server and its client.

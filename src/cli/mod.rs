@@ -14,6 +14,7 @@ mod new;
 mod notify;
 mod output;
 mod patience;
+mod porter;
 mod print;
 mod reload;
 mod roster;
@@ -72,6 +73,8 @@ enum Verb {
     Doctor(doctor::Doctor),
     #[command(hide = true)]
     EndLeftovers(end_leftovers::EndLeftovers),
+    #[command(hide = true)]
+    Porter(porter::Porter),
     /// The member in guild-members/example: an MCP server for the first command
     #[command(hide = true)]
     ExampleMember {
@@ -160,6 +163,7 @@ pub fn main() -> ExitCode {
         Verb::New(new) => new.execute(),
         Verb::Doctor(doctor) => doctor.execute(),
         Verb::EndLeftovers(end) => end.execute(),
+        Verb::Porter(porter) => return porter.execute(),
         Verb::ExampleMember { port } => return example_member(port),
         Verb::Roster(roster) => client_runtime(roster.execute()),
         Verb::Tools(tools) => client_runtime(tools.execute()),

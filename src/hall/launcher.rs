@@ -18,7 +18,7 @@ use super::stop_note::StopNote;
 use super::sweeper::Sweeper;
 use super::usage::Usages;
 use crate::lifecycle::{Asked, Report};
-use crate::mcp::Dial;
+use crate::mcp::{Dial, Stream};
 use crate::model::{Exit, Failure, Instance, Manifest, MemberKey, Moment, Port};
 use crate::process::{
     Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree,
@@ -174,7 +174,7 @@ impl Launcher {
         let dialer = Dialer::new(port, leader.pid(), tree.clone(), self.own_ports);
         let dial: Dial = Arc::new(move || {
             let dialer = dialer.clone();
-            Box::pin(async move { dialer.dial().await })
+            Box::pin(async move { dialer.dial().await.map(Stream::Tcp) })
         });
         Keeper {
             key: file.member.clone(),

@@ -36,6 +36,8 @@ pub mod code {
     pub const NO_SUCH_METHOD: i64 = -32601;
     pub const INVALID_PARAMS: i64 = -32602;
     pub const INTERNAL: i64 = -32603;
+    /// Ours: what a porter answers to `ping` while its plugin is unwell.
+    pub const UNWELL: i64 = -32000;
     /// Of the revisions with sessions.
     pub const RESOURCE_NOT_FOUND: i64 = -32002;
     pub const HEADER_MISMATCH: i64 = -32020;

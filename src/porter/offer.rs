@@ -10,9 +10,10 @@ use crate::model::porter::{Capability, Kind, Parameter, Plugin};
 
 /// Characters of a name; MCP 2025-11-25 §tools has 128.
 const LONGEST_NAME: usize = 100;
-/// Fields of a parameter that the standard does not know and JSON Schema does, and what they must be for a
-/// client to read the schema.
-const SCHEMA_FIELDS: [(&str, fn(&Value) -> bool); 7] = [
+/// A field of a parameter that the standard does not know and JSON Schema does, and what it must be for a client to
+/// read the schema.
+type SchemaField = (&'static str, fn(&Value) -> bool);
+const SCHEMA_FIELDS: [SchemaField; 7] = [
     ("enum", |value| value.as_array().is_some_and(|all| !all.is_empty())),
     ("items", Value::is_object),
     ("format", Value::is_string),

@@ -71,18 +71,25 @@ impl Toolbox {
         Ok(Self { plugin, timeout, runner, llm, offered, introduction, tools })
     }
 
-    /// The result of `initialize`.
-    pub(super) fn introduction(&self) -> &RawValue {
-        &self.introduction
-    }
-
-    /// The result of `tools/list`.
-    pub(super) fn tools(&self) -> &RawValue {
-        &self.tools
+    /// A request of the hall. Dropping it cancels it.
+    pub(super) async fn ask(&self, method: &str, params: Params<'_>) -> Result<Box<RawValue>, RpcError> {
+        match method {
+            "initialize" => Ok(self.introduction.clone()),
+            "tools/list" => Ok(self.tools.clone()),
+            "tools/call" => self.call(params).await,
+            "ping" => match self.health().await {
+                Ok(()) => RawValue::from_string("{}".into())
+                    .map_err(|error| RpcError::new(code::INTERNAL, error.to_string())),
+                Err(what) => Err(RpcError::new(code::UNWELL, what)),
+            },
+            _ => {
+                Err(RpcError::new(code::NO_SUCH_METHOD, format!("a plugin's porter does not know {method}")))
+            }
+        }
     }
 
     /// The result of `tools/call`. Dropping it cancels the call.
-    pub(super) async fn call(&self, params: Params<'_>) -> Result<Box<RawValue>, RpcError> {
+    async fn call(&self, params: Params<'_>) -> Result<Box<RawValue>, RpcError> {
         let wrong = |what: String| RpcError::new(code::INVALID_PARAMS, what);
         let name = params.text("name").ok_or_else(|| wrong("tools/call needs \"name\", a text".into()))?;
         let tool = self.offered.iter().find(|tool| tool.name == name);
@@ -108,7 +115,7 @@ impl Toolbox {
     }
 
     /// What `ping` is answered; the error says what is wrong with the plugin.
-    pub(super) async fn health(&self) -> Result<(), String> {
+    async fn health(&self) -> Result<(), String> {
         let Some(url) = &self.plugin.health_check_url else { return Ok(()) };
         let uri: Uri = url.parse().map_err(|error| format!("health_check_url is no URL: {error}"))?;
         let place = web::place(&uri);
@@ -122,9 +129,9 @@ impl Toolbox {
     }
 
     /// Returns once the plugin's own process has ended; never where it has none.
-    pub(super) async fn ended(&self) -> Option<Exit> {
+    pub(super) async fn ended(&self) -> Exit {
         match &self.runner {
-            Runner::Python(python) => python.ended().await,
+            Runner::Python(python) => python.ended().await.unwrap_or(Exit::Unknown),
             Runner::Subprocess(_) | Runner::Rest(_) => std::future::pending().await,
         }
     }

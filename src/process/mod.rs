@@ -42,7 +42,7 @@ pub use successor::{
 pub use sweep::{reap_orphans, registry, sweep};
 pub use tree::Tree;
 pub use usage::{Usage, own_usage};
-pub use ward::{Pipes, Stderr, Ward, adopt_orphans};
+pub use ward::{Pipes, Stderr, Ward, adopt_orphans, die_as};
 
 /// Stands in the environment of every process that a hall starts, with the id of the launch.
 pub const INSTANCE_VARIABLE: &str = "GUILD_HALL_INSTANCE";

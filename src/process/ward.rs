@@ -177,3 +177,21 @@ pub fn adopt_orphans() -> io::Result<()> {
     registry();
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
+
+/// Ends this process as another has ended; a core has been dumped where that was wanted.
+pub fn die_as(exit: Exit) -> std::process::ExitCode {
+    match exit {
+        Exit::Code(code) => u8::try_from(code).unwrap_or(1).into(),
+        Exit::Unknown => std::process::ExitCode::FAILURE,
+        Exit::Signal(signal) => {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: a valid rlimit, and a signal of this process to itself; a number that is none is refused.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            }
+            std::process::ExitCode::FAILURE
+        }
+    }
+}

@@ -10,7 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{HeaderValue, PROXY_AUTHORIZATION};
 use hyper_util::rt::TokioIo;
 
-use super::stream::{Stream, open};
+use super::stream::{Proxied, Stream, open};
 use super::{Fault, Origin, broken};
 
 /// Connections are kept this long without use: less than the 5 s after which Node, uvicorn and others close
@@ -45,7 +45,7 @@ enum Form {
 
 impl Line {
     pub(super) async fn open(origin: Origin) -> Result<Self, Fault> {
-        let stream = open(&origin).await.map_err(Fault::Connect)?;
+        let stream = open(&origin, Proxied::ByRequest).await.map_err(Fault::Connect)?;
         let form = match &stream {
             Stream::Proxy(_, credentials) => Form::WholeUrl(credentials.clone()),
             Stream::Plain(_) | Stream::Tls(_) => Form::Path,

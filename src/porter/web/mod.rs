@@ -25,7 +25,7 @@ use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
 
 use crate::mcp::excerpt;
-pub(super) use stream::{Origin, Stream, connect};
+pub(super) use stream::{Origin, connect};
 
 /// Redirections of one request.
 const MOST_REDIRECTIONS: usize = 5;

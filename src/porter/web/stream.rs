@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::{proxies, tls};
+use crate::mcp::Stream as Duplex;
 
 /// A connection, its handshakes included, that takes longer is given up.
 const LONGEST: Duration = Duration::from_secs(10);
@@ -28,8 +29,7 @@ pub(in crate::porter) struct Origin {
 }
 
 /// A connection to a server, or to the proxy that speaks with it.
-#[derive(Debug)]
-pub(in crate::porter) enum Stream {
+pub(super) enum Stream {
     Plain(TcpStream),
     /// To a proxy, which wants the whole URL in each request line, and to know who asks.
     Proxy(TcpStream, Option<HeaderValue>),
@@ -80,27 +80,36 @@ impl Origin {
     }
 }
 
-/// A connection to where this URL is. The error does not name it.
-pub(in crate::porter) async fn connect(uri: &Uri) -> io::Result<Stream> {
-    open(&Origin::of(uri)?).await
+/// A connection to where this URL is, with nothing of a proxy to be seen in it. The error does not name the URL.
+pub(in crate::porter) async fn connect(uri: &Uri) -> io::Result<Duplex> {
+    Ok(match open(&Origin::of(uri)?, Proxied::ByTunnel).await? {
+        Stream::Plain(stream) | Stream::Proxy(stream, _) => Duplex::Tcp(stream),
+        Stream::Tls(stream) => Duplex::Other(Box::into_pin(stream)),
+    })
 }
 
-pub(super) async fn open(origin: &Origin) -> io::Result<Stream> {
-    let opened = timeout(LONGEST, open_slowly(origin)).await;
+/// How a proxy is asked for what needs no TLS. Many have no tunnels for that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proxied {
+    ByTunnel,
+    ByRequest,
+}
+
+pub(super) async fn open(origin: &Origin, proxied: Proxied) -> io::Result<Stream> {
+    let opened = timeout(LONGEST, open_slowly(origin, proxied)).await;
     opened.unwrap_or_else(|_| {
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {LONGEST:?}")))
     })
 }
 
-async fn open_slowly(origin: &Origin) -> io::Result<Stream> {
-    let proxy = proxies::of_environment(origin)?;
-    let stream = match &proxy {
+async fn open_slowly(origin: &Origin, proxied: Proxied) -> io::Result<Stream> {
+    let stream = match proxies::of_environment(origin)? {
         Some(proxy) => {
             let stream = tcp(&proxy.host, proxy.port).await.map_err(|error| {
                 io::Error::new(error.kind(), format!("the proxy {}:{}: {error}", proxy.host, proxy.port))
             })?;
-            if !origin.is_secure {
-                return Ok(Stream::Proxy(stream, proxy.credentials.clone()));
+            if !origin.is_secure && proxied == Proxied::ByRequest {
+                return Ok(Stream::Proxy(stream, proxy.credentials));
             }
             proxy.tunnel(stream, origin).await?
         }

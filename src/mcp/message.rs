@@ -3,12 +3,13 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::mcp::terms::code;
-use crate::mcp::{Params, RpcError};
+use super::params::Params;
+use super::terms::code;
+use super::wire::RpcError;
 
 /// See the module's page.
 #[derive(Debug)]
-pub(super) enum Message<'a> {
+pub enum Message<'a> {
     Request {
         id: Box<RawValue>,
         method: String,
@@ -41,13 +42,13 @@ struct Envelope<'a> {
 
 /// What is wrong with a message, and the id under which to say so, if it has one.
 #[derive(Debug)]
-pub(super) struct Malformed {
-    pub(super) id: Option<Box<RawValue>>,
-    pub(super) error: RpcError,
+pub struct Malformed {
+    pub id: Option<Box<RawValue>>,
+    pub error: RpcError,
 }
 
 impl<'a> Message<'a> {
-    pub(super) fn read(text: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn read(text: &'a [u8]) -> Result<Self, Malformed> {
         let malformed = |code, what: String| Malformed { id: None, error: RpcError::new(code, what) };
         let envelope: Envelope = serde_json::from_slice(text).map_err(|error| {
             let first = text.iter().find(|byte| !byte.is_ascii_whitespace());

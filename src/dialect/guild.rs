@@ -1,11 +1,13 @@
 //! The Guild Hall standard: `guild-member.json` (docs/manifest.md).
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fields::{Field, Fields, Findings};
 use super::globs::globs;
 use super::json::{Document, Node};
+use crate::model::porter::{Behind, Plugin, Porter, Program};
 use crate::model::{Dialect, Manifest, Rejection, RestartPolicy, Transport};
 
 pub(super) const FILE: &str = "guild-member.json";
@@ -71,14 +73,30 @@ fn manifest(
             format!("is {version:?}, which is not a semantic version like 1.2.3"),
         );
     }
-    let (command, args, env) = mcp?;
+    let (display_name, description, transport) = (display_name?.0, description?.0, transport?);
+    let (mut command, mut args, mut env) = mcp?;
+    let mut porter = None;
+    if transport == Transport::Stdio {
+        let plugin = Plugin {
+            id: name.clone(),
+            name: display_name.clone(),
+            description: description.clone(),
+            version: Some(version.clone()),
+            ..Plugin::default()
+        };
+        let program = Program { command, args, env: std::mem::take(&mut env) };
+        let behind = Behind::Stdio { program, tool: None };
+        porter = Some(Arc::new(Porter { plugin, behind, timeout: call_timeout }));
+        command = Manifest::PORTER_COMMAND.into();
+        args = Manifest::PORTER_ARGS.map(str::to_owned).into();
+    }
     Some(Manifest {
         name,
-        display_name: display_name?.0,
-        description: description?.0,
+        display_name,
+        description,
         version,
         dialect: Dialect::Guild,
-        transport: transport?,
+        transport,
         dir: dir.into(),
         command,
         args,
@@ -89,7 +107,7 @@ fn manifest(
         start_timeout,
         call_timeout,
         stop_timeout,
-        porter: None,
+        porter,
         health_interval: (!health_interval.is_zero()).then_some(health_interval),
         watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
         warnings: Vec::new(),
@@ -111,7 +129,7 @@ fn launch(mcp: &Field, findings: &mut Findings) -> Option<(String, Vec<String>, 
 }
 
 fn transport(field: &Field, findings: &mut Findings) -> Option<Transport> {
-    field.one_of(&[("http", Transport::Http)], findings)
+    field.one_of(&[("http", Transport::Http), ("stdio", Transport::Stdio)], findings)
 }
 
 fn restart_policy(field: &Field, findings: &mut Findings) -> Option<RestartPolicy> {
@@ -198,7 +216,7 @@ mod tests {
             (
                 r#""http""#,
                 r#""sse""#,
-                "m/guild-member.json:3:16: transport: is the text \"sse\"; it must be \"http\"",
+                "m/guild-member.json:3:16: transport: is the text \"sse\"; it must be \"http\" or \"stdio\"",
             ),
             (
                 r#""server.js""#,

@@ -167,10 +167,11 @@ async fn keep(
             _ = &mut reading, if !is_read => {
                 is_read = true;
                 switchboard.fail("the plugin has closed its stdout");
-                if timeout(LAST_WORDS, ward.wait()).await.is_err() {
-                    eprintln!("guild-hall porter: the plugin has closed its stdout and is ended");
-                    ward.kill();
+                if let Ok(exit) = timeout(LAST_WORDS, ward.wait()).await {
+                    break exit;
                 }
+                eprintln!("guild-hall porter: the plugin has closed its stdout and is ended");
+                ward.kill();
             }
         }
     };
@@ -183,7 +184,7 @@ async fn keep(
 
 async fn ordered(orders: &mut watch::Receiver<Order>) {
     if orders.wait_for(|order| *order == Order::Terminate).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -22,6 +22,7 @@ mod lifecycle;
 mod logs;
 mod mcp;
 mod nobody;
+mod porter;
 mod ports;
 mod real_servers;
 mod recovery;

@@ -127,7 +127,7 @@ impl Http {
         }
         let name = params
             .text(if method == "resources/read" { "uri" } else { "name" })
-            .map(|name| name.into_owned());
+            .map(std::borrow::Cow::into_owned);
         let mut ask = Ask::new(method, params);
         if matches!(method, "tools/call" | "prompts/get" | "resources/read") {
             ask.name = name.as_deref();

@@ -19,6 +19,8 @@ from _guild_hall.loading import Refused
 MOST_THREADS = 8
 # A call says so much to channels; what is more is in the log only.
 MOST_SAID = 1000
+# The porter has fewer under way at a time: the others are such as were given up and run on.
+MOST_CALLS = 512
 
 # No value; None may be one.
 NONE = object()
@@ -50,12 +52,13 @@ class Call:
 class Style:
     """How a capability is called."""
 
-    def __init__(self, method, declared, takes, takes_all, in_turn):
+    def __init__(self, method, declared, takes, takes_all, is_run):
         self.method = method
         self.declared = declared
         self.takes = takes
         self.takes_all = takes_all
-        self.in_turn = in_turn
+        self.is_run = is_run
+        self.in_turn = is_run or not (takes_all or takes.issuperset(declared))
 
 
 class Desk:
@@ -85,16 +88,18 @@ class Desk:
 
     def begin(self, message):
         call = Call(message)
-        self.calls[call.number] = call
         try:
+            if len(self.calls) >= MOST_CALLS:
+                raise Refused(self.hung() or "too many calls are under way")
             style = self.style(call.capability)
         except Refused as refusal:
-            return self.end(call, None, str(refusal))
+            return self.answer(call, None, str(refusal))
+        self.calls[call.number] = call
         by_name = {
             name: value for name, value in call.arguments.items() if style.takes_all or name in style.takes
         }
         rest = {name: value for name, value in call.arguments.items() if name not in by_name}
-        if "user_input" not in style.declared:
+        if style.is_run or "user_input" not in style.declared:
             # Of the request, and stands in the plugin under its own name.
             rest.pop("user_input", None)
         if style.in_turn or rest:
@@ -128,15 +133,11 @@ class Desk:
         takes = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         declared = self.parameters.get(capability, [])
-        in_turn = name == "run" or not (takes_all or takes.issuperset(declared))
-        return Style(method, declared, takes, takes_all, in_turn)
+        return Style(method, declared, takes, takes_all, name == "run")
 
     def next(self):
         while self.turn is None and self.waiting:
             call, method, by_name, rest = self.waiting.popleft()
-            if call.given_up:
-                self.calls.pop(call.number, None)
-                continue
             self.turn = call
             # Outside of any call, this writes to the plugin itself.
             self.plugin.promptRequest = call.prompt
@@ -206,6 +207,10 @@ class Desk:
         call.given_up = True
         if call.task is not None:
             call.task.cancel()
+        waits = [entry for entry in self.waiting if entry[0] is call]
+        if waits:
+            self.waiting.remove(waits[0])
+            del self.calls[number]
 
     def give_all_up(self):
         for number in list(self.calls):
@@ -230,18 +235,16 @@ class Desk:
         """Why no further call can be answered, where that is so."""
         turn = self.turn
         if turn is not None and turn.given_up:
-            where = self.place(turn)
             return "a call of %s still runs%s although nobody waits for it, and others have to wait" % (
                 turn.name(),
-                where,
+                self.place(turn),
             )
         running = [call for call in list(self.calls.values()) if call.given_up and call.thread is not None]
         if len(running) >= MOST_THREADS:
-            where = self.place(running[0])
             return "%d calls still run although nobody waits for them, one of %s%s" % (
                 len(running),
                 running[0].name(),
-                where,
+                self.place(running[0]),
             )
         return None
 

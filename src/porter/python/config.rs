@@ -50,6 +50,7 @@ pub(super) fn read(dir: &Path, file: Option<&str>) -> Result<Config, String> {
 fn parse(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_nodes: MOST_VALUES, max_depth: DEEPEST, max_documents: 1 },
+        with_snippet: false,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MOST_VALUES },
     };
     serde_saphyr::from_str_with_options(text.trim_start_matches('\u{feff}'), options)
@@ -89,6 +90,7 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         let wrong = config("a: 1\nb: [1\nc: 2\n").unwrap_err();
         assert!(wrong.starts_with("config.yml: ") && wrong.contains("line 3"), "{wrong}");
+        assert_eq!(wrong.lines().count(), 1, "{wrong}");
         assert!(config("a: 1\na: 2\n").unwrap_err().contains("line 2"), "{wrong}");
         assert!(config("- a\n").unwrap_err().contains("key: value"));
         let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned()

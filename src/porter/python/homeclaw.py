@@ -126,7 +126,8 @@ class PluginResult(Record):
 def prompt_request(request):
     """A plugin request, as an inline plugin sees it."""
     channel_type = request.get("channel_type") or ChannelType.IM.value
-    metadata = dict(request.get("metadata") or {})
+    metadata = request.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
     for name in ("capability_id", "capability_parameters"):
         if request.get(name) is not None:
             metadata[name] = request[name]

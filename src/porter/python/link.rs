@@ -41,20 +41,20 @@ pub(super) struct Answer {
     said: (Vec<String>, Map<String, Value>),
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(super) struct Link {
     waiting: Arc<Waiting>,
     unwritten: mpsc::Sender<(u64, Vec<u8>)>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Waiting {
     state: Mutex<State>,
     /// There is something in `given_up`.
     news: Notify,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     /// The number of the last request.
     last: u64,

@@ -11,8 +11,10 @@ mod keeping;
 mod link;
 #[cfg(test)]
 mod tests;
+mod vigil;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ use tokio::time::timeout;
 
 use self::keeping::Order;
 use self::link::{Answer, Link};
+use self::vigil::{Health, Vigil, health};
 use super::reply::Reply;
 use super::request::Asked;
 use crate::model::Exit;
@@ -28,18 +31,18 @@ use crate::model::porter::{Behind, Porter};
 
 /// So many calls are under way at a time; further ones wait.
 const MOST_CALLS: usize = 64;
-/// A worker that does not tell within this time how it is, is unwell. It gives its event loop a second.
-const PING: Duration = Duration::from_secs(3);
 /// What `cleanup` may take.
 const LEAVE: Duration = Duration::from_secs(3);
 /// What a process that is killed takes to be gone, and one that has closed its end.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// See the module's page. Dropping it ends the process.
+#[derive(Debug)]
 pub(super) struct Python {
     link: Link,
     places: Semaphore,
-    orders: watch::Sender<Order>,
+    vigil: Vigil,
+    orders: Arc<watch::Sender<Order>>,
     exit: watch::Receiver<Option<Exit>>,
 }
 
@@ -66,7 +69,13 @@ impl Python {
         let (told, exit) = watch::channel(None);
         let (link, reading) = Link::open(pipes).map_err(|error| format!("cannot use its pipes: {error}"))?;
         tokio::spawn(keeping::keep(ward, reading, ordered, told, link.clone()));
-        let python = Self { link, places: Semaphore::new(MOST_CALLS), orders, exit };
+        let python = Self {
+            link,
+            places: Semaphore::new(MOST_CALLS),
+            vigil: Vigil::new(),
+            orders: Arc::new(orders),
+            exit,
+        };
         match python.link.first(&json!({"modules": MODULES, "start": start})).await {
             Some(Answer { failed: None, .. }) => Ok(python),
             Some(Answer { failed: Some(why), .. }) => Err(why),
@@ -84,7 +93,10 @@ impl Python {
         let ask = async {
             // Never closed.
             let _place = self.places.acquire().await;
-            self.link.ask("call", body).await
+            let mut unanswered = Unanswered(Some(self));
+            let answer = self.link.ask("call", body).await;
+            unanswered.0 = None;
+            answer
         };
         match timeout(limit, ask).await {
             Ok(Some(answer)) => answer.into_reply(),
@@ -100,11 +112,10 @@ impl Python {
 
     /// Can it be called? If not, what is in the way.
     pub(super) async fn health(&self) -> Result<(), String> {
-        match timeout(PING, self.link.ask("ping", Value::Null)).await {
-            Ok(Some(Answer { health: None, .. })) => Ok(()),
-            Ok(Some(Answer { health: Some(why), .. })) => Err(why),
-            Ok(None) => Err(format!("the plugin's process {}", self.how_it_ended().await)),
-            Err(_) => Err(format!("the plugin's process does not answer within {} s", PING.as_secs())),
+        match health(&self.link).await {
+            Health::Well => Ok(()),
+            Health::Unwell(why) => Err(why),
+            Health::Gone => Err(format!("the plugin's process {}", self.how_it_ended().await)),
         }
     }
 
@@ -132,6 +143,17 @@ impl Python {
     async fn how_it_ended(&self) -> String {
         let exit = timeout(MOMENT, self.ended()).await.ok().flatten();
         exit.map_or_else(|| "has closed its pipes".into(), |exit| exit.to_string())
+    }
+}
+
+/// A call whose answer nobody has waited for, once it is dropped.
+struct Unanswered<'a>(Option<&'a Python>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(python) = self.0 {
+            python.vigil.begin(&python.link, &python.orders);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ from _guild_hall import calls, loading, results
 # An answer may be this long; bytes.
 LARGEST = 16 * 1024 * 1024
 # A start that takes longer tells in the log where it is; seconds.
-SLOW_START = 8
+SLOW_START = 20
 # The event loop has so long to show that it is not held up; seconds.
 PATIENCE = 1.0
 

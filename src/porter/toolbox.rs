@@ -116,6 +116,9 @@ impl Toolbox {
 
     /// What `ping` is answered; the error says what is wrong with the plugin.
     async fn health(&self) -> Result<(), String> {
+        if let Runner::Python(python) = &self.runner {
+            python.health().await?;
+        }
         let Some(url) = &self.plugin.health_check_url else { return Ok(()) };
         let uri: Uri = url.parse().map_err(|error| format!("health_check_url is no URL: {error}"))?;
         let place = web::place(&uri);

@@ -6,6 +6,7 @@ mod calls;
 mod crew;
 mod estate;
 mod flight;
+mod greeter;
 mod keeper;
 mod launcher;
 mod ledger;
@@ -185,6 +186,10 @@ impl Hall {
     /// Lists the tools of a launch anew; returns when the roster shows them.
     pub async fn relist(&self, key: &MemberKey, instance: Instance) {
         let Some(link) = self.links.get(instance) else { return };
+        // That a porter lists its tools does not say that its plugin is well again.
+        if self.roster().entry(key.as_str()).is_some_and(|entry| entry.ailing) {
+            return;
+        }
         let Ok(tools) = list_tools(&link, LONGEST_REST).await else { return };
         let protocol_version = link.protocol_version().unwrap_or_default().to_owned();
         let handshake = Handshake { protocol_version, tools, offer: link.offer() };

@@ -7,12 +7,14 @@ mod fields;
 mod globs;
 mod guild;
 mod json;
+mod registration;
 
 use std::path::Path;
 
 use crate::model::{Diagnosis, Digest, Manifest, Rejection};
 
 pub use globs::{glob, is_literal};
+pub use registration::{Refused, Registered, WrongField, registration};
 
 /// The file names of all dialects, in the order in which they win beside each other.
 pub const MANIFEST_FILES: [&str; 1] = [guild::FILE];

@@ -161,7 +161,7 @@ impl Hall {
     }
 
     /// The member's entry; one that is about to be there is waited for.
-    async fn at_rest(&self, member: &str, deadline: Instant) -> Option<Arc<Entry>> {
+    pub(super) async fn at_rest(&self, member: &str, deadline: Instant) -> Option<Arc<Entry>> {
         let roster = self.roster();
         let entry = roster.entry(member)?;
         if !is_awaited(entry) {

@@ -7,10 +7,10 @@ use std::path::Path;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::INSTANCE_VARIABLE;
 use super::command::{CommandError, Ends, Environment, start};
 use super::leader::Leader;
 use super::sweep::{carriers, reap_orphans, registry};
+use super::{INSTANCE_VARIABLE, LLM_VARIABLE};
 use crate::model::porter::Program;
 use crate::model::{Exit, Instance, Pid};
 
@@ -83,7 +83,9 @@ impl Ward {
     fn start(program: &Program, dir: &Path, instance: Instance, ends: &Ends) -> Result<Self, CommandError> {
         let mark = instance.to_string();
         let mut env: Environment = std::env::vars_os().collect();
-        env.remove(std::ffi::OsStr::new("PORT"));
+        for own in ["PORT", LLM_VARIABLE] {
+            env.remove(std::ffi::OsStr::new(own));
+        }
         env.extend(program.env.iter().map(|(name, value)| (name.into(), value.into())));
         // A plugin must not make itself look like another launch.
         for own in [INSTANCE_VARIABLE, MARK] {

@@ -5,7 +5,6 @@ use std::io::{self, Read};
 
 use clap::Args;
 use hyper::Method;
-use hyper::body::Bytes;
 use serde_json::{Value, json};
 
 use super::print::{self, phase_style, styled};
@@ -112,7 +111,6 @@ async fn read(mut answer: Streamed, source: &str) -> Result<Value, Failed> {
     let status = answer.status();
     let mut body: Vec<u8> = Vec::new();
     while let Some(piece) = answer.next().await.filter(|_| body.len() < LARGEST_ANSWER) {
-        let piece: Bytes = piece;
         body.extend_from_slice(&piece);
     }
     let body: Value = serde_json::from_slice(&body)

@@ -298,10 +298,11 @@ fn rejection(path: &Path, place: &str, refused: Refused) -> Rejection {
 fn id_of(descriptor: &RawValue) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Named {
-        plugin_id: String,
+        plugin_id: Option<String>,
+        id: Option<String>,
     }
     let named: Named = serde_json::from_str(descriptor.get()).ok()?;
-    (!named.plugin_id.trim().is_empty()).then_some(named.plugin_id)
+    named.plugin_id.or(named.id).filter(|id| !id.trim().is_empty())
 }
 
 /// A list that is not read further than it may be long.

@@ -8,7 +8,6 @@ use super::request::Asked;
 use crate::model::Exit;
 use crate::model::porter::Porter;
 
-#[derive(Debug)]
 pub(super) struct Python;
 
 #[allow(clippy::unused_async, reason = "a placeholder")]
@@ -19,6 +18,10 @@ impl Python {
 
     pub(super) async fn call(&self, _: &Asked, _: Duration) -> Reply {
         Reply::failed("PLACEHOLDER".into())
+    }
+
+    pub(super) async fn health(&self) -> Result<(), String> {
+        Ok(())
     }
 
     pub(super) async fn ended(&self) -> Option<Exit> {

@@ -18,7 +18,6 @@ pub mod process;
 
 /// F3: the loop, and the tasks that carry out what the core decides.
 pub mod hall;
-
 /// F3: the processes in front of plugins that do not speak MCP on a port.
 pub mod porter;
 

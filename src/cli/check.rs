@@ -7,12 +7,13 @@ use serde::Serialize;
 
 use super::print::{self, GREEN, RED, YELLOW, styled};
 use super::{FAILED, Failed};
-use crate::discovery::{discover, read_manifest, read_member};
+use crate::dialect::REGISTRY_FILE;
+use crate::discovery::{check_registry, discover, read_manifest, read_member};
 use crate::model::{Diagnosis, Manifest, Rejection};
 
 /// Validate manifests without starting anything
 ///
-/// A PATH is a manifest, a member's directory, or a directory of members.
+/// A PATH is a manifest, a registry.yaml, a member's directory, or a directory of members.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  guild-hall check\n  guild-hall check guild-members/weather\n  guild-hall check --json | jq '.[] | select(.level == \"error\")'"
@@ -66,7 +67,11 @@ impl Check {
 
 impl Report {
     fn look_at(&mut self, path: &Path) -> Result<(), Failed> {
-        if path.is_file() {
+        if path.is_file() && path.file_name().is_some_and(|name| name == REGISTRY_FILE) {
+            for read in check_registry(path) {
+                self.add(&read);
+            }
+        } else if path.is_file() {
             self.add(&read_manifest(path));
         } else if let Some(read) = read_member(path) {
             self.add(&read);

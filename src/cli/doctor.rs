@@ -1,5 +1,6 @@
 //! `doctor`: what on this machine would keep the hall from working, and how to mend it.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::PathBuf;
 
@@ -9,7 +10,8 @@ use serde::Serialize;
 use super::print::{self, DIM, GREEN, RED, YELLOW, styled};
 use super::{FAILED, Failed, run_dir};
 use crate::discovery::discover;
-use crate::model::{Port, PortRange};
+use crate::model::porter::Behind;
+use crate::model::{Manifest, Port, PortRange};
 use crate::process::{Cgroups, can_be_bound, find_command, listeners};
 
 /// Look for what on this machine would keep the hall from working, and how to mend it
@@ -165,14 +167,23 @@ impl Doctor {
             ),
         }];
         let missing = found.papers.iter().filter_map(|(key, paper)| {
-            let manifest = paper.as_ref().ok()?;
-            find_command(manifest)
-                .err()
-                .map(|error| bad(Level::Error, "command", format!("{key}: {error}"), "install it"))
+            let error = find_command(&started(paper.as_ref().ok()?)).err()?;
+            Some(bad(Level::Error, "command", format!("{key}: {error}"), "install it"))
         });
         findings.extend(missing);
         findings
     }
+}
+
+/// The manifest with what is executed in the end.
+fn started(manifest: &Manifest) -> Cow<'_, Manifest> {
+    let behind = manifest.porter.as_ref().map(|porter| &porter.behind);
+    if !matches!(behind, Some(Behind::Python { .. })) {
+        return Cow::Borrowed(manifest);
+    }
+    let own = ".venv/bin/python";
+    let command = if manifest.dir.join(own).exists() { own } else { "python3" };
+    Cow::Owned(Manifest { command: command.into(), porter: None, ..manifest.clone() })
 }
 
 fn kernel() -> Finding {

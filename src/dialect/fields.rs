@@ -1,12 +1,14 @@
-//! Taking fields out of a JSON object, one after the other, and noting every fault on the way.
+//! Taking fields out of an object, one after the other, and noting every fault on the way.
 //! Used by each dialect: what is asked for is known, what is left over is unknown.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::json::{Key, Node, Value, excerpt};
-use crate::model::{Diagnosis, Place};
+use serde_json::Map;
+
+use super::tree::{Key, Node, SyntaxFault, Value, excerpt};
+use crate::model::{Diagnosis, Manifest, Place, Rejection};
 
 /// The faults and warnings of one document.
 pub(super) struct Findings {
@@ -37,8 +39,23 @@ impl Findings {
         }
     }
 
+    /// A fault of the syntax is the only one there is.
+    pub(super) fn unreadable(&mut self, fault: SyntaxFault) {
+        self.fault(fault.place, &fault.field, fault.message);
+    }
+
+    /// What comes of a document of which this was found; a part that is missing has left a fault.
+    pub(super) fn conclude(self, manifest: Option<Manifest>) -> Result<Manifest, Rejection> {
+        let mut faults = self.faults.into_iter();
+        match (faults.next(), manifest) {
+            (Some(first), _) => Err(Rejection { first, rest: faults.collect() }),
+            (None, Some(manifest)) => Ok(Manifest { warnings: self.warnings, ..manifest }),
+            (None, None) => unreachable!("a manifest is missing without a fault"),
+        }
+    }
+
     /// No more faults are collected.
-    fn are_enough(&self) -> bool {
+    pub(super) fn are_enough(&self) -> bool {
         self.faults.len() >= MOST_FINDINGS
     }
 
@@ -106,11 +123,12 @@ impl<'a> Fields<'a> {
         &mut self, name: &'static str, example: &str, findings: &mut Findings,
     ) -> Option<Field<'a>> {
         let field = self.take(name);
-        if field.is_none() {
+        if field.is_none() && !findings.are_enough() {
             let full = join(&self.path, name);
             let near =
                 self.nearest(name).map(|key| format!(" (did you mean it by {key:?}?)")).unwrap_or_default();
-            let message = format!("is missing in the object that begins here; add {name:?}: {example}{near}");
+            let written = self.node.written(name, example);
+            let message = format!("is missing in the object that begins here; add {written}{near}");
             findings.fault(Some(self.node.place()), &full, message);
         }
         field
@@ -119,7 +137,7 @@ impl<'a> Fields<'a> {
     /// A text that must be there and not be blank, and where it stands.
     pub(super) fn need_text(
         &mut self, name: &'static str, example: &str, findings: &mut Findings,
-    ) -> Option<(String, Place)> {
+    ) -> Option<(String, Node<'a>)> {
         let field = self.need(name, example, findings)?;
         let text = field.text(findings)?;
         if text.trim().is_empty() {
@@ -130,7 +148,41 @@ impl<'a> Fields<'a> {
             );
             return None;
         }
-        Some((text, field.node.place()))
+        Some((text, field.node))
+    }
+
+    /// It is there, and not `null`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.left.iter().any(|(key, node)| key.text == name && !node.is_null())
+    }
+
+    /// A field that may be left out; `null` is no value.
+    pub(super) fn take_some(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.take(name).filter(|field| !field.node.is_null())
+    }
+
+    /// A text that may be left out; a blank one says nothing.
+    pub(super) fn take_text(&mut self, name: &'static str, findings: &mut Findings) -> Option<String> {
+        let text = self.take_some(name)?.text(findings)?;
+        (!text.trim().is_empty()).then_some(text)
+    }
+
+    /// Warns of a field that should be there, and tells what is done without it.
+    pub(super) fn warn_of_missing(&self, name: &str, instead: &str, findings: &mut Findings) {
+        // Finding out where it stands is what costs.
+        if findings.warnings.len() < MOST_FINDINGS {
+            let message = format!("is missing in the object that begins here; {instead}");
+            findings.warn(self.node.place(), &join(&self.path, name), message);
+        }
+    }
+
+    /// The fields that nobody asked for, as they are.
+    pub(super) fn rest(self, findings: &mut Findings) -> Map<String, serde_json::Value> {
+        let json = |(key, node): (Key<'a>, Node<'a>)| {
+            let field = Field { node, name: join(&self.path, &key.text) };
+            Some((key.text.into_owned(), field.json(findings)?))
+        };
+        self.left.into_iter().filter_map(json).collect()
     }
 
     /// Milliseconds in `least..=most`.
@@ -191,6 +243,53 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// A text, or a number, `true` or `false` as it is written: in YAML few remember the quotes.
+    pub(super) fn text_as_written(&self, findings: &mut Findings) -> Option<String> {
+        match self.node.value() {
+            Value::Number(_) | Value::Bool(_) => Some(self.node.source().to_owned()),
+            _ => self.text(findings),
+        }
+    }
+
+    /// `true` or `false`. What YAML 1.1 takes for these is understood, with a warning.
+    pub(super) fn flag(&self, findings: &mut Findings) -> Option<bool> {
+        let word = match self.node.value() {
+            Value::Bool(value) => return Some(value),
+            Value::Text(text) => text.to_ascii_lowercase(),
+            _ => String::new(),
+        };
+        let value = match word.as_str() {
+            "yes" | "on" | "true" => true,
+            "no" | "off" | "false" => false,
+            _ => {
+                self.wrong("true or false", findings);
+                return None;
+            }
+        };
+        let message = format!("is {}; taken for {value}: write {value}", self.node.described());
+        findings.warn(self.node.place(), &self.name, message);
+        Some(value)
+    }
+
+    /// Whatever stands there.
+    pub(super) fn json(&self, findings: &mut Findings) -> Option<serde_json::Value> {
+        let message = |why| format!("cannot be read ({why})");
+        self.node
+            .to_json()
+            .map_err(|why| findings.fault(Some(self.node.place()), &self.name, message(why)))
+            .ok()
+    }
+
+    /// The items of a list, each with its own name.
+    pub(super) fn items(&self, findings: &mut Findings) -> Option<Vec<Field<'a>>> {
+        let Value::List(items) = self.node.value() else {
+            self.wrong("a list", findings);
+            return None;
+        };
+        let named = |(n, node)| Field { node, name: format!("{}[{n}]", self.name) };
+        Some(items.into_iter().enumerate().map(named).collect())
+    }
+
     /// One of a few words.
     pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)], findings: &mut Findings) -> Option<T> {
         let text = self.text(findings)?;
@@ -213,11 +312,19 @@ impl<'a> Field<'a> {
 
     /// An object of texts, in order. The keys are names of environment variables.
     pub(super) fn environment(&self, findings: &mut Findings) -> Vec<(String, String)> {
+        self.pairs(variable_name, Self::text, findings)
+    }
+
+    /// An object, in order, with what is wrong with a key, and the value that a field has.
+    pub(super) fn pairs(
+        &self, wrong_key: impl Fn(&str) -> Option<String>,
+        value: impl Fn(&Field<'a>, &mut Findings) -> Option<String>, findings: &mut Findings,
+    ) -> Vec<(String, String)> {
         let Value::Object(pairs) = self.node.value() else {
             self.wrong("an object of texts", findings);
             return Vec::new();
         };
-        let mut variables: Vec<(String, String)> = Vec::new();
+        let mut taken: Vec<(String, String)> = Vec::new();
         let mut names = HashSet::new();
         for (key, node) in pairs {
             if findings.are_enough() {
@@ -225,17 +332,22 @@ impl<'a> Field<'a> {
             }
             let name = join(&self.name, &key.text);
             let place = || self.node.place_of_key(&key, &node);
-            if key.text.is_empty() || key.text.contains(['=', '\0']) {
-                let message = format!("{} cannot be the name of an environment variable", excerpt(&key.text));
-                findings.fault(Some(place()), &name, message);
+            if let Some(wrong) = wrong_key(&key.text) {
+                findings.fault(Some(place()), &name, wrong);
             } else if !names.insert(key.text.clone()) {
                 findings.fault(Some(place()), &name, "stands here a second time; remove one of the two");
-            } else if let Some(value) = (Field { node, name }).text(findings) {
-                variables.push((key.text.into_owned(), value));
+            } else if let Some(value) = value(&Field { node, name }, findings) {
+                taken.push((key.text.into_owned(), value));
             }
         }
-        variables
+        taken
     }
+}
+
+/// Why a key cannot be the name of an environment variable.
+pub(super) fn variable_name(key: &str) -> Option<String> {
+    (key.is_empty() || key.contains(['=', '\0']))
+        .then(|| format!("{} cannot be the name of an environment variable", excerpt(key)))
 }
 
 fn join(path: &str, name: &str) -> String {

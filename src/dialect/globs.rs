@@ -4,7 +4,7 @@
 use globset::{GlobBuilder, GlobSet};
 
 use super::fields::{Field, Findings};
-use super::json::Value;
+use super::tree::Value;
 
 /// A member may have so many globs...
 const MOST: usize = 100;

@@ -1,11 +1,13 @@
 //! The Guild Hall standard: `guild-member.json` (docs/manifest.md).
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::fields::{Field, Fields, Findings};
 use super::globs::globs;
-use super::json::{Document, Node};
+use super::tree::{Document, Node};
+use crate::model::porter::{Behind, Plugin, Porter, Program};
 use crate::model::{Dialect, Manifest, Rejection, RestartPolicy, Transport};
 
 pub(super) const FILE: &str = "guild-member.json";
@@ -18,20 +20,14 @@ const LONGEST: u64 = 3_600_000;
 
 pub(super) fn read(shown: &Path, dir: &Path, dir_name: &str, bytes: &[u8]) -> Result<Manifest, Rejection> {
     let mut findings = Findings::new(shown);
-    let manifest = match Document::parse(bytes) {
-        Ok(top) => manifest(top, dir, dir_name, bytes, &mut findings),
+    let manifest = match Document::json(bytes) {
+        Ok(document) => manifest(document.top(), dir, dir_name, bytes, &mut findings),
         Err(fault) => {
-            findings.fault(fault.place, "", fault.message);
+            findings.unreadable(fault);
             None
         }
     };
-    let mut faults = findings.faults.into_iter();
-    match (faults.next(), manifest) {
-        (Some(first), _) => Err(Rejection { first, rest: faults.collect() }),
-        (None, Some(manifest)) => Ok(Manifest { warnings: findings.warnings, ..manifest }),
-        // A part that is missing has left a fault.
-        (None, None) => unreachable!("a manifest is missing without a fault"),
-    }
+    findings.conclude(manifest)
 }
 
 /// `None` where something is missing; the faults say what.
@@ -57,49 +53,62 @@ fn manifest(
     fields.warn_of_the_rest(findings);
     let mcp = mcp.and_then(|field| launch(&field, findings));
 
-    let (name, name_place) = name?;
-    let (version, version_place) = version?;
+    let (name, name_node) = name?;
+    let (version, version_node) = version?;
     if name != dir_name {
         let message =
             format!("is {name:?}, but the directory is called {dir_name:?}, and that is the member's name");
-        findings.warn(name_place, "name", message);
+        findings.warn(name_node.place(), "name", message);
     }
     if !is_semantic(&version) {
         findings.warn(
-            version_place,
+            version_node.place(),
             "version",
             format!("is {version:?}, which is not a semantic version like 1.2.3"),
         );
     }
-    let (command, args, env) = mcp?;
+    let (program, transport, display_name, description) = (mcp?, transport?, display_name?.0, description?.0);
+    let (program, porter) = match transport {
+        Transport::Stdio => {
+            let plugin = Plugin {
+                id: name.clone(),
+                name: display_name.clone(),
+                description: description.clone(),
+                version: Some(version.clone()),
+                ..Plugin::default()
+            };
+            let behind = Behind::Stdio { program, tool: None };
+            (super::porter(), Some(Arc::new(Porter { plugin, behind, timeout: call_timeout })))
+        }
+        _ => (program, None),
+    };
     Some(Manifest {
         name,
-        display_name: display_name?.0,
-        description: description?.0,
+        display_name,
+        description,
         version,
         dialect: Dialect::Guild,
-        transport: transport?,
+        transport,
         dir: dir.into(),
-        command,
-        args,
-        env,
+        command: program.command,
+        args: program.args,
+        env: program.env,
         inherit_env: inherit_env.unwrap_or_else(|| Some(Vec::new()))?,
         path: path.unwrap_or_else(|| Some("/mcp".into()))?,
         restart: restart.unwrap_or_else(|| Some(RestartPolicy::default()))?,
         start_timeout,
         call_timeout,
         stop_timeout,
-        porter: None,
+        porter,
         health_interval: (!health_interval.is_zero()).then_some(health_interval),
         watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
         warnings: Vec::new(),
-        digest: super::digest(bytes),
+        digest: super::digest(&[bytes]),
     })
 }
 
 /// `mcp`: the command, its arguments and its environment.
-#[allow(clippy::type_complexity)]
-fn launch(mcp: &Field, findings: &mut Findings) -> Option<(String, Vec<String>, Vec<(String, String)>)> {
+fn launch(mcp: &Field, findings: &mut Findings) -> Option<Program> {
     let mut fields = Fields::of(mcp.node, &mcp.name, findings)?;
     let command = fields.need_text("command", "\"node\"", findings);
     let args = fields
@@ -107,14 +116,14 @@ fn launch(mcp: &Field, findings: &mut Findings) -> Option<(String, Vec<String>, 
         .and_then(|field| field.texts(findings));
     let env = fields.take("env").map(|field| field.environment(findings)).unwrap_or_default();
     fields.warn_of_the_rest(findings);
-    Some((command?.0, args?, env))
+    Some(Program { command: command?.0, args: args?, env })
 }
 
 fn transport(field: &Field, findings: &mut Findings) -> Option<Transport> {
-    field.one_of(&[("http", Transport::Http)], findings)
+    field.one_of(&[("http", Transport::Http), ("stdio", Transport::Stdio)], findings)
 }
 
-fn restart_policy(field: &Field, findings: &mut Findings) -> Option<RestartPolicy> {
+pub(super) fn restart_policy(field: &Field, findings: &mut Findings) -> Option<RestartPolicy> {
     let words = [
         ("on-failure", RestartPolicy::OnFailure),
         ("always", RestartPolicy::Always),
@@ -198,7 +207,7 @@ mod tests {
             (
                 r#""http""#,
                 r#""sse""#,
-                "m/guild-member.json:3:16: transport: is the text \"sse\"; it must be \"http\"",
+                "m/guild-member.json:3:16: transport: is the text \"sse\"; it must be \"http\" or \"stdio\"",
             ),
             (
                 r#""server.js""#,
@@ -249,6 +258,26 @@ mod tests {
         for (from, to, fault) in cases {
             assert_eq!(faults(from, to), [fault]);
         }
+    }
+
+    #[test]
+    fn a_member_that_speaks_mcp_on_pipes_stands_behind_a_porter() {
+        let text = GOOD.replace("\"http\"", "\"stdio\", \"callTimeoutMs\": 5000");
+        let manifest = read_text(&text).unwrap();
+        assert_eq!(
+            (manifest.command.as_str(), manifest.transport),
+            (Manifest::PORTER_COMMAND, Transport::Stdio)
+        );
+        assert_eq!(
+            (manifest.args.as_slice(), manifest.env.len()),
+            (&Manifest::PORTER_ARGS.map(String::from)[..], 0)
+        );
+        let program = manifest.program().unwrap();
+        assert_eq!((program.command.as_str(), program.args[0].as_str()), ("node", "server.js"));
+        assert_eq!(program.env.len(), 2);
+        let porter = manifest.porter.as_ref().unwrap();
+        assert_eq!((porter.plugin.name.as_str(), porter.timeout), ("Weather", Duration::from_secs(5)));
+        assert!(read_text(GOOD).unwrap().porter.is_none());
     }
 
     #[test]

@@ -9,21 +9,13 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::tree::{self, DEEPEST, Key, SyntaxFault, Value, place_after, text_of};
 use crate::model::Place;
-
-/// Values inside values, at the most; docs/operation.md, "Limits".
-const DEEPEST: usize = 64;
 
 /// One document.
 #[derive(Clone, Copy)]
 pub(super) struct Document<'a> {
     text: &'a str,
-}
-
-/// A fault of the syntax.
-pub(super) struct SyntaxFault {
-    pub(super) place: Option<Place>,
-    pub(super) message: String,
 }
 
 /// One value, with everything needed to say where it is.
@@ -33,43 +25,16 @@ pub(super) struct Node<'a> {
     raw: &'a str,
 }
 
-/// A value by its kind. Scalars are decoded, containers one level deep.
-pub(super) enum Value<'a> {
-    Null,
-    Bool(bool),
-    Number(serde_json::Number),
-    Text(String),
-    List(Vec<Node<'a>>),
-    /// It has the right syntax and cannot be represented: half of a surrogate pair, a number too large.
-    Unreadable(String),
-    Object(Vec<(Key<'a>, Node<'a>)>),
-}
-
-/// The key of an object's member, with its own position.
-pub(super) struct Key<'a> {
-    pub(super) text: Cow<'a, str>,
-}
-
 impl<'a> Document<'a> {
     /// Checks the syntax of the whole document and returns its top value.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Node<'a>, SyntaxFault> {
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            SyntaxFault {
-                place: Some(place_after(&valid)),
-                message: "is not UTF-8 here: save the file as UTF-8".into(),
-            }
-        })?;
-        if let Some(rest) = text.strip_prefix('\u{feff}') {
-            return Self::parse(rest.as_bytes());
-        }
+        let text = text_of(bytes)?;
         if text.trim().is_empty() {
-            let message = "the file is empty; a JSON object is expected: { \"name\": … }".into();
-            return Err(SyntaxFault { place: Some(Place { line: 1, column: 1 }), message });
+            let message = "the file is empty; a JSON object is expected: { \"name\": … }";
+            return Err(SyntaxFault::new(Some(Place { line: 1, column: 1 }), message));
         }
         if let Some(place) = too_deep(text) {
-            let message = format!("values are nested deeper than {DEEPEST}");
-            return Err(SyntaxFault { place: Some(place), message });
+            return Err(SyntaxFault::new(Some(place), format!("values are nested deeper than {DEEPEST}")));
         }
         let raw: &RawValue = serde_json::from_str(text).map_err(|error| syntax_fault(text, &error))?;
         Ok(Node { document: Self { text }, raw: raw.get() })
@@ -83,10 +48,12 @@ impl<'a> Node<'a> {
 
     pub(super) fn value(&self) -> Value<'a> {
         let raw = self.raw;
-        let node = |raw: &'a RawValue| Node { document: self.document, raw: raw.get() };
+        let node = |raw: &'a RawValue| tree::Node::Json(Node { document: self.document, raw: raw.get() });
         match raw.as_bytes().first() {
             Some(b'{') => read(raw, |Pairs(pairs)| {
-                Value::Object(pairs.into_iter().map(|(text, raw)| (Key { text }, node(raw))).collect())
+                Value::Object(
+                    pairs.into_iter().map(|(text, raw)| (Key { text, place: None }, node(raw))).collect(),
+                )
             }),
             Some(b'[') => {
                 read(raw, |items: Vec<&'a RawValue>| Value::List(items.into_iter().map(node).collect()))
@@ -99,29 +66,22 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// What stands there, for a message: `the number 3`, `an object`.
-    pub(super) fn described(&self) -> String {
-        match self.value() {
-            Value::Null => "null".into(),
-            Value::Bool(value) => value.to_string(),
-            Value::Number(number) => format!("the number {number}"),
-            Value::Text(text) => format!("the text {}", excerpt(&text)),
-            Value::List(items) => format!("a list of {}", items.len()),
-            Value::Object(_) => "an object".into(),
-            Value::Unreadable(why) => format!("unreadable ({why})"),
-        }
+    /// As it stands in the source.
+    pub(super) fn source(&self) -> &'a str {
+        self.raw
     }
 
-    /// The place of one of this object's keys; of the value, where the key is written with escapes.
-    pub(super) fn place_of_key(&self, key: &Key<'a>, value: &Node<'a>) -> Place {
-        match key.text {
-            // The slice begins behind the quote.
-            Cow::Borrowed(text) => {
-                let place = self.document.place_of(text);
-                Place { column: place.column - 1, ..place }
-            }
-            Cow::Owned(_) => value.place(),
-        }
+    /// Everything in it, of objects the last of those with the same key.
+    pub(super) fn to_json(&self) -> Result<serde_json::Value, String> {
+        serde_json::from_str(self.raw).map_err(|error| plain(&error))
+    }
+
+    /// The place of one of this object's keys; `None` where the key is written with escapes.
+    pub(super) fn place_of_key(&self, key: &Key<'a>) -> Option<Place> {
+        let Cow::Borrowed(text) = key.text else { return None };
+        let place = self.document.place_of(text);
+        // The slice begins behind the quote.
+        Some(Place { column: place.column - 1, ..place })
     }
 }
 
@@ -137,26 +97,13 @@ impl<'a> Document<'a> {
 fn read<'a, T: Deserialize<'a>>(raw: &'a str, value: impl FnOnce(T) -> Value<'a>) -> Value<'a> {
     match serde_json::from_str(raw) {
         Ok(decoded) => value(decoded),
-        Err(error) => {
-            Value::Unreadable(error.to_string().split(" at line ").next().unwrap_or_default().to_owned())
-        }
+        Err(error) => Value::Unreadable(plain(&error)),
     }
 }
 
-/// The place that follows `before`.
-fn place_after(before: &str) -> Place {
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
-    Place { line, column: before[line_start..].chars().count() + 1 }
-}
-
-/// A text in quotes, escaped and cut for a message.
-pub(super) fn excerpt(text: &str) -> String {
-    let mut short: String = text.chars().take(40).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    format!("{short:?}")
+/// The message without its place, which is one within a part of the document.
+fn plain(error: &serde_json::Error) -> String {
+    error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 fn syntax_fault(text: &str, error: &serde_json::Error) -> SyntaxFault {
@@ -181,10 +128,8 @@ fn syntax_fault(text: &str, error: &serde_json::Error) -> SyntaxFault {
         _ if message.contains("trailing comma") => " (JSON allows no comma before a closing bracket)",
         _ => "",
     };
-    SyntaxFault {
-        place: Some(Place { line: error.line(), column: column.max(1) }),
-        message: format!("{message}{found}{hint}"),
-    }
+    let place = Place { line: error.line(), column: column.max(1) };
+    SyntaxFault::new(Some(place), format!("{message}{found}{hint}"))
 }
 
 /// The first bracket that opens one level too many.

@@ -1,18 +1,20 @@
 //! F2. From a members directory to manifests: two levels deep, links followed once, never out.
 //! Called by `hall` at start and at each reload, and by `check`. `watch` tells what changes there.
 
+mod listed;
+mod papers;
 mod watch;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, FileType};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::dialect::{self, MANIFEST_FILES};
 use crate::model::{Diagnosis, Found, Manifest, MemberKey, Rejection};
 
+pub use listed::check_registry;
+pub use papers::{read_manifest, read_member};
 pub use watch::Watcher;
 
 /// More members than this are not looked at: the pool has 1,001 ports.
@@ -44,43 +46,13 @@ pub fn discover(members: &Path) -> Result<Found, DiscoveryError> {
     let failed = |source| DiscoveryError::new(members, source);
     let root = fs::canonicalize(members).map_err(failed)?;
     let entries = read_dir(&root).map_err(failed)?;
-    let mut walk = Walk {
-        members,
-        root,
-        found: Found::default(),
-        stems: HashSet::new(),
-        links: Vec::new(),
-        seen: BTreeSet::new(),
-    };
+    let mut walk = Walk::new(members, root);
     for entry in entries {
         walk.first_level(entry);
     }
     walk.follow_links();
+    walk.follow_registry();
     Ok(walk.found)
-}
-
-/// Reads the manifest of one member directory; `None` if it holds none.
-/// `shown` is the directory as messages name it.
-pub fn read_member(shown: &Path) -> Option<Result<Manifest, Rejection>> {
-    // One that cannot be looked at is there all the same.
-    let is_there = |file: &&&str| {
-        !fs::symlink_metadata(shown.join(file)).is_err_and(|error| {
-            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        })
-    };
-    let file = MANIFEST_FILES.iter().find(is_there)?;
-    Some(read_manifest(&shown.join(file)))
-}
-
-/// Reads one manifest file.
-pub fn read_manifest(shown: &Path) -> Result<Manifest, Rejection> {
-    let refused = |message: String| Diagnosis { file: shown.into(), place: None, field: None, message };
-    let bytes = read_bounded(shown).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    let parent = shown.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = fs::canonicalize(parent)
-        .map_err(|error| refused(format!("its directory cannot be resolved: {error}")))?;
-    let shown_name = parent.file_name().or(dir.file_name()).unwrap_or_default();
-    dialect::read(shown, &dir, &shown_name.to_string_lossy(), &bytes)
 }
 
 /// A directory that may be a member, a collection, or neither.
@@ -103,7 +75,18 @@ struct Walk<'a> {
     seen: BTreeSet<PathBuf>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(members: &'a Path, root: PathBuf) -> Self {
+        Self {
+            members,
+            root,
+            found: Found::default(),
+            stems: HashSet::new(),
+            links: Vec::new(),
+            seen: BTreeSet::new(),
+        }
+    }
+
     fn first_level(&mut self, candidate: Candidate) {
         if candidate.is_link {
             self.links.push((None, candidate));
@@ -242,17 +225,4 @@ fn read_dir(path: &Path) -> io::Result<Vec<Candidate>> {
     }
     candidates.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(candidates)
-}
-
-/// Reads no more than a manifest may have, and a little, so that the dialect can say it is too large.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    use io::Read as _;
-    // A FIFO would otherwise be waited for until somebody writes to it.
-    let file = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(dialect::LARGEST_MANIFEST as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -38,10 +38,10 @@ use tokio::sync::broadcast;
 pub use guard::{Guard, guarded};
 pub use visitor::SavedVisitors;
 
+use crate::mcp::Message;
 use answer::refusal;
 use caller::Caller;
 use catalog::Catalog;
-use crate::mcp::Message;
 use own::Own;
 use parked::ParkedCalls;
 use scope::Scope;

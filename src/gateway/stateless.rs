@@ -9,8 +9,8 @@ use super::Gateway;
 use super::answer::{accepted, error, error_with, refusal, result, status, whole};
 use super::bridging::complete;
 use super::caller::Caller;
-use crate::mcp::Message;
 use super::scope::Scope;
+use crate::mcp::Message;
 use crate::mcp::terms::{
     META_CAPABILITIES, META_PROTOCOL, META_SERVER, METHOD, NAME, PROTOCOL, STATELESS, code,
 };

@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 
 use super::answer::{accepted, error, refusal, result, whole};
 use super::caller::{Caller, client_name};
-use crate::mcp::Message;
 use super::scope::Scope;
 use super::session::Session;
 use super::{Gateway, empty_object, listening};
+use crate::mcp::Message;
 use crate::mcp::terms::{PROTOCOL, REVISIONS, SESSION_ID, STATELESS, WITH_SESSIONS, code};
 use crate::mcp::{Params, RpcError, excerpt};
 

@@ -12,10 +12,10 @@ use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{Connection, SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+
 use tokio::runtime::{Handle, Id};
 
-use super::connector::Dial;
+use super::connector::{Dial, Stream};
 use super::link::LinkError;
 
 /// Connections are kept this long without use: less than the 5 s after which Node, uvicorn and
@@ -25,7 +25,7 @@ const MOST_KEPT: usize = 64;
 
 /// See the module's page.
 #[derive(Clone)]
-pub(super) struct Connections {
+pub struct Connections {
     dial: Dial,
     kept: Arc<Kept>,
 }
@@ -48,7 +48,7 @@ struct Idle {
     runtime: Id,
 }
 
-type Driver = Connection<TokioIo<TcpStream>, Full<Bytes>>;
+type Driver = Connection<TokioIo<Stream>, Full<Bytes>>;
 
 /// One connection.
 struct Line {
@@ -58,14 +58,14 @@ struct Line {
 }
 
 /// The body of an answer, and the connection that it comes by; that is kept when the body is at its end.
-pub(super) struct Answering {
+pub struct Answering {
     body: Incoming,
     line: Option<Line>,
     kept: Weak<Kept>,
 }
 
 impl Connections {
-    pub(super) fn new(dial: Dial) -> Self {
+    pub fn new(dial: Dial) -> Self {
         Self { dial, kept: Arc::default() }
     }
 
@@ -75,7 +75,7 @@ impl Connections {
 
     /// Sends a request once. A kept connection that turns out closed before a byte of it was written is
     /// replaced by another one; nothing that was written is ever written again.
-    pub(super) async fn request(
+    pub async fn request(
         &self, mut request: Request<Full<Bytes>>, keep: bool,
     ) -> Result<Response<Answering>, LinkError> {
         loop {
@@ -169,7 +169,7 @@ impl Kept {
 
 impl Answering {
     /// The next piece; `None` at the end.
-    pub(super) async fn piece(&mut self) -> Option<Result<Bytes, LinkError>> {
+    pub async fn piece(&mut self) -> Option<Result<Bytes, LinkError>> {
         loop {
             let frame = std::future::poll_fn(|cx| self.poll_frame(cx)).await;
             match frame {

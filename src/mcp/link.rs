@@ -58,6 +58,8 @@ pub struct Link {
     uri: hyper::Uri,
     /// Of a request, which names the host in a header.
     path: hyper::Uri,
+    /// What every request carries besides.
+    headers: HeaderMap,
     next_id: AtomicU64,
     /// What the member settled at `initialize`: sent with every later request.
     session: OnceLock<Session>,
@@ -139,16 +141,22 @@ impl Link {
     /// `path` is that of a URL, checked by the dialect.
     pub fn new(port: Port, path: &str, dial: Dial) -> Result<Self, hyper::http::uri::InvalidUri> {
         let uri = format!("http://127.0.0.1:{port}{path}").parse::<hyper::Uri>()?;
+        Ok(Self::to(uri, HeaderMap::new(), dial))
+    }
+
+    /// To a server elsewhere; every request carries these headers.
+    pub fn to(uri: hyper::Uri, headers: HeaderMap, dial: Dial) -> Self {
         let path =
             uri.path_and_query().map_or_else(|| hyper::Uri::from_static("/"), |path| path.clone().into());
-        Ok(Self {
+        Self {
             connections: Connections::new(dial),
             uri,
             path,
+            headers,
             next_id: AtomicU64::new(1),
             session: OnceLock::new(),
             fickle: AtomicBool::new(false),
-        })
+        }
     }
 
     /// The same session without any connection yet.
@@ -157,6 +165,7 @@ impl Link {
             connections: Connections::new(self.connections.dial()),
             uri: self.uri.clone(),
             path: self.path.clone(),
+            headers: self.headers.clone(),
             next_id: AtomicU64::new(self.next_id.load(Ordering::Relaxed)),
             session: self.session.clone(),
             fickle: AtomicBool::new(self.fickle.load(Ordering::Relaxed)),
@@ -395,6 +404,7 @@ impl Link {
             Method::GET => "text/event-stream",
             _ => "application/json, text/event-stream",
         };
+        headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         if let Some(host) = self.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok()) {
             headers.insert(HOST, host);

@@ -35,7 +35,7 @@ impl Events {
     }
 
     /// What is held of an event that is not complete; bytes.
-    pub(super) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.line.len() + self.data.len()
     }
 

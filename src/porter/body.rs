@@ -14,7 +14,10 @@ use super::service::Hearing;
 pub(super) enum Said {
     Whole(Option<Bytes>),
     /// Events, for as long as something is to be heard.
-    Events { first: Option<Bytes>, hearing: Hearing },
+    Events {
+        first: Option<Bytes>,
+        hearing: Hearing,
+    },
 }
 
 impl Body for Said {
@@ -72,8 +75,7 @@ pub(super) fn empty(status: StatusCode) -> Response<Said> {
 }
 
 pub(super) fn events(first: Option<Bytes>, hearing: Hearing) -> Response<Said> {
-    let mut response =
-        with_type("text/event-stream", StatusCode::OK, Said::Events { first, hearing });
+    let mut response = with_type("text/event-stream", StatusCode::OK, Said::Events { first, hearing });
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
 }

@@ -4,17 +4,24 @@
 //! long as its plugin and ends as that ends; when it dies, so does the plugin. What a plugin says is read
 //! here and never in the hall. One thread does it all: nothing here may block.
 
+mod arguments;
 mod body;
-#[allow(dead_code, reason = "nobody calls it yet")]
+mod diary;
+mod listeners;
+mod llm;
+mod offer;
 mod python;
-#[allow(dead_code, reason = "nobody calls it yet")]
+mod remote;
 mod reply;
-#[allow(dead_code, reason = "nobody calls it yet")]
 mod request;
+mod rest;
 mod server;
 mod service;
 mod stdio;
+mod subprocess;
 mod switchboard;
+mod toolbox;
+mod web;
 mod wire;
 
 use std::io;

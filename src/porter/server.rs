@@ -95,7 +95,7 @@ impl Server {
             Asked::Error(error) => answer(&id, Outcome::Error(&error)),
             Asked::Message(message) => json(StatusCode::OK, message),
             Asked::Stream { first, hearing } => events(Some(first), hearing),
-            Asked::NotYet(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
+            Asked::Again(why) => text(StatusCode::CONFLICT, why),
         }
     }
 }

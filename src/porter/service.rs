@@ -7,15 +7,20 @@ use hyper::body::Bytes;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use super::remote::Remote;
 use super::stdio::Stdio;
-use super::switchboard::{Line, Switchboard};
+use super::switchboard::Line;
+use super::toolbox::Toolbox;
 use crate::mcp::{Params, RpcError};
 use crate::model::Exit;
-use crate::model::porter::{Behind, Porter};
+use crate::model::porter::{Behind, Llm, Porter};
 
 /// See the module's page.
 pub(super) enum Service {
     Stdio(Stdio),
+    Remote(Remote),
+    /// Whatever does not speak MCP.
+    Tools(Toolbox),
 }
 
 /// What becomes of a request.
@@ -25,9 +30,12 @@ pub(super) enum Asked {
     /// The answer as a message.
     Message(Bytes),
     /// Something is said before the answer.
-    Stream { first: Bytes, hearing: Hearing },
-    /// It may be asked again a little later.
-    NotYet(String),
+    Stream {
+        first: Bytes,
+        hearing: Hearing,
+    },
+    /// Whoever asks has to initialize anew first.
+    Again(String),
 }
 
 /// What is still to be heard of a call, or for as long as somebody listens.
@@ -39,9 +47,15 @@ pub(super) struct Hearing {
 
 impl Service {
     pub(super) async fn open(porter: Porter, dir: PathBuf) -> Result<Self, String> {
+        if !matches!(porter.behind, Behind::Stdio { .. } | Behind::Remote { .. }) {
+            return Toolbox::open(porter, dir, Llm::from_environment()?).await.map(Self::Tools);
+        }
         let Porter { plugin, behind, .. } = porter;
         match behind {
             Behind::Stdio { program, tool } => Stdio::open(&plugin, &program, tool, &dir).map(Self::Stdio),
+            Behind::Remote { url, headers, wire, tool } => {
+                Remote::open(plugin, &url, &headers, wire, tool).map(Self::Remote)
+            }
             _ => Err(String::new()),
         }
     }
@@ -50,32 +64,49 @@ impl Service {
     pub(super) async fn ask(&self, id: &RawValue, method: &str, params: Params<'_>) -> Asked {
         match self {
             Self::Stdio(stdio) => stdio.ask(id, method, params).await,
+            Self::Remote(remote) => remote.ask(id, method, params).await,
+            Self::Tools(toolbox) => match toolbox.ask(method, params).await {
+                Ok(result) => Asked::Result(result),
+                Err(error) => Asked::Error(error),
+            },
         }
     }
 
     /// A notification of the client.
     pub(super) async fn note(&self, method: &str, params: Params<'_>) {
-        if let Some(switchboard) = self.switchboard() {
-            switchboard.note(method, params).await;
+        match self {
+            Self::Stdio(stdio) => stdio.switchboard().note(method, params).await,
+            Self::Remote(remote) => remote.note(method, params).await,
+            Self::Tools(_) => {}
         }
     }
 
     /// The client's answer to what the plugin has asked it.
     pub(super) async fn answered(&self, id: &str, outcome: Result<Box<RawValue>, RpcError>) {
-        if let Some(switchboard) = self.switchboard() {
-            switchboard.answered(id, outcome).await;
+        match self {
+            Self::Stdio(stdio) => stdio.switchboard().answered(id, outcome).await,
+            Self::Remote(remote) => remote.answered(id, outcome).await,
+            // It never asks.
+            Self::Tools(_) => {}
         }
     }
 
     /// What the plugin says besides answers; `None` if it never does.
     pub(super) fn overhear(&self) -> Option<Hearing> {
-        Some(Hearing { heard: self.switchboard()?.listen(), _line: None })
+        let heard = match self {
+            Self::Stdio(stdio) => stdio.switchboard().listen(),
+            Self::Remote(remote) => remote.listen(),
+            Self::Tools(_) => return None,
+        };
+        Some(Hearing { heard, _line: None })
     }
 
     /// Returns once the plugin has ended.
     pub(super) async fn ended(&self) -> Exit {
         match self {
             Self::Stdio(stdio) => stdio.ended().await,
+            Self::Remote(_) => std::future::pending().await,
+            Self::Tools(toolbox) => toolbox.ended().await,
         }
     }
 
@@ -83,12 +114,8 @@ impl Service {
     pub(super) async fn close(&self) {
         match self {
             Self::Stdio(stdio) => stdio.close().await,
-        }
-    }
-
-    fn switchboard(&self) -> Option<&Switchboard> {
-        match self {
-            Self::Stdio(stdio) => Some(stdio.switchboard()),
+            Self::Remote(remote) => remote.close().await,
+            Self::Tools(toolbox) => toolbox.close().await,
         }
     }
 }

@@ -167,10 +167,11 @@ async fn keep(
             _ = &mut reading, if !is_read => {
                 is_read = true;
                 switchboard.fail("the plugin has closed its stdout");
-                if timeout(LAST_WORDS, ward.wait()).await.is_err() {
-                    eprintln!("guild-hall porter: the plugin has closed its stdout and is ended");
-                    ward.kill();
+                if let Ok(exit) = timeout(LAST_WORDS, ward.wait()).await {
+                    break exit;
                 }
+                eprintln!("guild-hall porter: the plugin has closed its stdout and is ended");
+                ward.kill();
             }
         }
     };
@@ -183,7 +184,7 @@ async fn keep(
 
 async fn ordered(orders: &mut watch::Receiver<Order>) {
     if orders.wait_for(|order| *order == Order::Terminate).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
@@ -203,8 +204,11 @@ async fn read(pipe: pipe::Receiver, switchboard: Switchboard) {
         let text = line.trim_ascii();
         if !is_whole && line.len() as u64 == LARGEST_LINE {
             if !skipping {
-                eprintln!("guild-hall porter: the plugin writes a line of more than {LARGEST_LINE} bytes; it is left out");
-                switchboard.fail(&format!("the plugin answered with more than {} MiB", LARGEST_LINE / 1024 / 1024));
+                eprintln!(
+                    "guild-hall porter: the plugin writes a line of more than {LARGEST_LINE} bytes; it is left out"
+                );
+                switchboard
+                    .fail(&format!("the plugin answered with more than {} MiB", LARGEST_LINE / 1024 / 1024));
             }
             skipping = true;
         } else if std::mem::take(&mut skipping) || text.is_empty() {
@@ -216,7 +220,7 @@ async fn read(pipe: pipe::Receiver, switchboard: Switchboard) {
 }
 
 /// Marks one tool of a list as the one that is meant when none is named.
-fn designate(list: Box<RawValue>, tool: &str) -> Box<RawValue> {
+pub(super) fn designate(list: Box<RawValue>, tool: &str) -> Box<RawValue> {
     let Ok(mut value) = serde_json::from_str::<Value>(list.get()) else { return list };
     let tools = value.get_mut("tools").and_then(Value::as_array_mut);
     let meant = tools.into_iter().flatten().filter_map(Value::as_object_mut);

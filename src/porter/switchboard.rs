@@ -9,14 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
+use super::listeners::{Listeners, WAITING};
 use super::wire::{Gone, Wire};
 use crate::mcp::terms::{PROGRESS_TOKEN, code};
 use crate::mcp::{Outcome, Params, Response as Reply, RpcError, excerpt};
 
-/// Messages that wait to be heard; what comes when so many do is lost, but for answers.
-const WAITING: usize = 64;
-/// Who may overhear what belongs to no call; the hall is one.
-const MOST_LISTENERS: usize = 16;
 /// Questions of the server that are not answered yet.
 const MOST_QUESTIONS: usize = 256;
 
@@ -30,6 +27,7 @@ pub(super) struct Switchboard(Arc<Inner>);
 struct Inner {
     wire: Wire,
     lines: Mutex<Lines>,
+    listeners: Listeners,
 }
 
 #[derive(Default)]
@@ -38,7 +36,6 @@ struct Lines {
     calls: HashMap<u64, Caller>,
     /// What the server has asked, under the number that the client knows it by.
     questions: HashMap<u64, Question>,
-    listeners: Vec<mpsc::Sender<Bytes>>,
 }
 
 enum Caller {
@@ -92,10 +89,11 @@ struct Message<'a, P> {
 
 impl Switchboard {
     pub(super) fn new(wire: Wire) -> Self {
-        Self(Arc::new(Inner { wire, lines: Mutex::default() }))
+        Self(Arc::new(Inner { wire, lines: Mutex::default(), listeners: Listeners::default() }))
     }
 
-    /// Passes a client's request on. What is heard first of it comes from the receiver; the last is the answer.
+    /// Passes a client's request on. The receiver gives what is said of it, the answer last. When so much waits
+    /// to be heard that there is no room, all but answers is lost.
     pub(super) async fn call(
         &self, id: &RawValue, method: &str, mut params: Params<'_>,
     ) -> Result<(Line, mpsc::Receiver<Bytes>), RpcError> {
@@ -114,13 +112,11 @@ impl Switchboard {
     }
 
     /// A request of the porter's own.
-    pub(super) async fn request(
-        &self, method: &str, params: Params<'_>,
-    ) -> Result<Box<RawValue>, RpcError> {
+    pub(super) async fn request(&self, method: &str, params: Params<'_>) -> Result<Box<RawValue>, RpcError> {
         let (answer, answered) = oneshot::channel();
         let line = self.dial(Caller::Own(answer));
         self.send(Some(line.number), method, Some(params)).await?;
-        answered.await.unwrap_or_else(|_| Err(gone(&Gone)))
+        answered.await.unwrap_or_else(|_| Err(RpcError::new(code::INTERNAL, "the plugin is gone")))
     }
 
     /// A notification to the server.
@@ -152,13 +148,12 @@ impl Switchboard {
 
     /// Hears what belongs to no call.
     pub(super) fn listen(&self) -> mpsc::Receiver<Bytes> {
-        let (listener, heard) = mpsc::channel(WAITING);
-        let mut lines = self.lines();
-        lines.listeners.retain(|listener| !listener.is_closed());
-        if lines.listeners.len() < MOST_LISTENERS {
-            lines.listeners.push(listener);
-        }
-        heard
+        self.0.listeners.listen()
+    }
+
+    /// Says to who listens what belongs to no call.
+    pub(super) fn tell(&self, message: &Bytes) {
+        self.0.listeners.tell(message);
     }
 
     /// Takes what the server says; false if it is no message.
@@ -208,7 +203,10 @@ impl Switchboard {
             (_, Some(error)) => match serde_json::from_str(error.get()) {
                 Ok(error) => caller.answer(Err(&error)),
                 Err(_) => {
-                    let what = format!("it answered with an error that is none: {}", excerpt(error.get().as_bytes()));
+                    let what = format!(
+                        "it answered with an error that is none: {}",
+                        excerpt(error.get().as_bytes())
+                    );
                     caller.answer(Err(&RpcError::new(code::INTERNAL, what)));
                 }
             },
@@ -221,7 +219,7 @@ impl Switchboard {
     }
 
     fn told(&self, method: &str, params: Option<&RawValue>, text: &[u8]) {
-        let mut lines = self.lines();
+        let lines = self.lines();
         match method {
             PROGRESS => lines.progress(params),
             // One message belongs to a call for certain where there is one call.
@@ -231,10 +229,7 @@ impl Switchboard {
                 let out = lines.only_call().map(|(_, out)| out.try_send(Bytes::copy_from_slice(text)));
                 drop(out);
             }
-            _ => {
-                // Who does not keep up hears that there is more than it has heard: its stream ends.
-                lines.listeners.retain(|listener| listener.try_send(Bytes::copy_from_slice(text)).is_ok());
-            }
+            _ => self.tell(&Bytes::copy_from_slice(text)),
         }
     }
 
@@ -246,7 +241,9 @@ impl Switchboard {
         let refused = {
             let mut lines = self.lines();
             match lines.only_call() {
-                _ if lines.questions.len() >= MOST_QUESTIONS => Some("too many questions are not answered yet"),
+                _ if lines.questions.len() >= MOST_QUESTIONS => {
+                    Some("too many questions are not answered yet")
+                }
                 Some((call, out)) => {
                     let number = lines.next();
                     let message = Message { jsonrpc: "2.0", id: Some(number), method, params };
@@ -277,7 +274,8 @@ impl Lines {
 
     /// The number under which a client's request is known to the server.
     fn number_of(&self, id: &RawValue) -> Option<u64> {
-        let is_it = |caller: &Caller| matches!(caller, Caller::Client { id: known, .. } if known.get() == id.get());
+        let is_it =
+            |caller: &Caller| matches!(caller, Caller::Client { id: known, .. } if known.get() == id.get());
         // The last one that used this id.
         self.calls.iter().filter(|(_, caller)| is_it(caller)).map(|(number, _)| *number).max()
     }
@@ -292,7 +290,7 @@ impl Lines {
         clients.next().is_none().then(|| (number, out.clone()))
     }
 
-    fn progress(&mut self, params: Option<&RawValue>) {
+    fn progress(&self, params: Option<&RawValue>) {
         let Some(mut params) = params.and_then(|params| Params::read(params).ok()) else { return };
         let number = params.get(PROGRESS_TOKEN).and_then(|token| token.get().trim_matches('"').parse().ok());
         let caller = number.and_then(|number: u64| self.calls.get(&number));
@@ -311,8 +309,9 @@ impl Caller {
             Self::Own(out) => drop(out.send(answer.map(ToOwned::to_owned).map_err(Clone::clone))),
             Self::Client { id, out, .. } => {
                 let outcome = answer.map_or_else(Outcome::Error, Outcome::Result);
-                let message: Bytes =
-                    serde_json::to_vec(&Reply { jsonrpc: "2.0", id: &id, outcome }).unwrap_or_default().into();
+                let message: Bytes = serde_json::to_vec(&Reply { jsonrpc: "2.0", id: &id, outcome })
+                    .unwrap_or_default()
+                    .into();
                 if let Err(mpsc::error::TrySendError::Full(message)) = out.try_send(message) {
                     tokio::spawn(async move { out.send(message).await });
                 }
@@ -334,8 +333,11 @@ impl Drop for Line {
         if lines.calls.remove(&self.number).is_none() {
             return;
         }
-        let questions: Vec<Question> =
-            lines.questions.extract_if(|_, question| question.call == self.number).map(|(_, it)| it).collect();
+        let questions: Vec<Question> = lines
+            .questions
+            .extract_if(|_, question| question.call == self.number)
+            .map(|(_, it)| it)
+            .collect();
         drop(lines);
         let (switchboard, number) = (self.switchboard.clone(), self.number);
         tokio::spawn(async move {

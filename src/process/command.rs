@@ -33,7 +33,7 @@ pub struct Command {
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     #[error(
-        "cannot find the command {command:?}; looked in PATH: {path}. Install it, or write mcp.command as a path"
+        "cannot find the command {command:?}; looked in PATH: {path}. Install it, or write the command as a path"
     )]
     NotInPath { command: String, path: String },
     #[error("cannot find the command {command:?}: there is no {}; a command with a \"/\" is looked up from the member's directory", path.display())]

@@ -3,12 +3,16 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use super::INSTANCE_VARIABLE;
-use super::command::{CommandError, Ends, Environment, start};
+use super::command::{CommandError, Ends, hall_environment, start};
 use super::leader::Leader;
 use super::sweep::{carriers, reap_orphans, registry};
 use crate::model::porter::Program;
@@ -18,11 +22,13 @@ use crate::model::{Exit, Instance, Pid};
 const MARK: &str = "GUILD_HALL_WARD";
 /// A tree is looked through so often until nothing new is found in it.
 const ROUNDS: usize = 10;
+/// So long is waited for the killed, each time.
+const ROUND: Duration = Duration::from_millis(2);
 
 /// The first of the processes, and a mark that the others are known by. Dropping it kills them all.
 #[derive(Debug)]
 pub struct Ward {
-    leader: Leader,
+    leader: Arc<Leader>,
     mark: String,
     reaped: bool,
 }
@@ -82,7 +88,7 @@ impl Ward {
 
     fn start(program: &Program, dir: &Path, instance: Instance, ends: &Ends) -> Result<Self, CommandError> {
         let mark = instance.to_string();
-        let mut env: Environment = std::env::vars_os().collect();
+        let mut env = hall_environment();
         env.remove(std::ffi::OsStr::new("PORT"));
         env.extend(program.env.iter().map(|(name, value)| (name.into(), value.into())));
         // A plugin must not make itself look like another launch.
@@ -96,7 +102,7 @@ impl Ward {
         let spawned = start(&argv, &env, dir, ends)?;
         registry().add(spawned.pid);
         let leader = Leader::new(spawned).map_err(CommandError::Fork)?;
-        Ok(Self { leader, mark, reaped: false })
+        Ok(Self { leader: leader.into(), mark, reaped: false })
     }
 
     pub fn pid(&self) -> Pid {
@@ -144,8 +150,24 @@ impl Drop for Ward {
     fn drop(&mut self) {
         if !self.reaped {
             self.kill();
-            let _ = self.leader.reap();
-            registry().remove(self.leader.pid());
+            // It dies in a moment, which is not waited for here.
+            let leader = self.leader.clone();
+            let burial = async move {
+                leader.died().await;
+                let _ = leader.reap();
+                registry().remove(leader.pid());
+                // So do those that it had started, who are the porter's children now.
+                for _ in 0..ROUNDS {
+                    if reap_orphans(false).unwrap_or(0) == 0 {
+                        break;
+                    }
+                    sleep(ROUND).await;
+                }
+            };
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(burial)),
+                Err(_) => registry().remove(self.leader.pid()),
+            }
         }
     }
 }

@@ -10,7 +10,8 @@ use rustix::fs::inotify::ReadFlags;
 
 use super::gathering::Meaning;
 use super::tree::{Event, Rank};
-use super::{Fresh, MOST_READS, Watcher, is_manifest, shown};
+use super::{Fresh, MOST_READS, Watcher, makes_a_member, shown};
+use crate::dialect::REGISTRY_FILE;
 use crate::model::MemberKey;
 
 const APPEARED: ReadFlags = ReadFlags::CREATE.union(ReadFlags::MOVED_TO);
@@ -71,7 +72,14 @@ impl Watcher {
         if what.contains(ReadFlags::ISDIR) {
             self.directory(&whole, what, structural, now);
         } else {
-            let is_paper = matches!(rank, Rank::Branch | Rank::Leaf) && is_manifest(Path::new(&name));
+            let is_paper = match rank {
+                Rank::Root => name == REGISTRY_FILE,
+                Rank::Branch | Rank::Leaf => match self.owners.get(&path) {
+                    Some(owner) => owner.is_paper(Path::new(&name)),
+                    None => makes_a_member(Path::new(&name)),
+                },
+                Rank::Inner => false,
+            };
             self.file(&whole, what, is_paper, structural, now);
         }
     }
@@ -113,7 +121,7 @@ impl Watcher {
             dir.holds = true;
         }
         let counts = is_paper || !files.is_empty();
-        let meaning = if is_paper || files.is_empty() { Meaning::Rescan } else { Meaning::Files(files) };
+        let meaning = if files.is_empty() { Meaning::Rescan } else { Meaning::Files(files) };
         if what.intersects(WENT) {
             if counts || self.links.contains(path) {
                 self.gathering.vanished(path, meaning, now);

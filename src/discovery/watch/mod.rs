@@ -21,9 +21,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, WatchFlags};
 
+use super::listed::listed_dirs;
+use super::papers::manifests_in;
 use super::{DiscoveryError, MOST_MEMBERS, discover, read_dir};
 use crate::dialect::MANIFEST_FILES;
-use crate::model::{Digest, Found, Manifest, MemberKey};
+use crate::model::{Dialect, Digest, Found, Manifest, MemberKey};
 
 use files::Files;
 use gathering::{Gathering, Meaning};
@@ -65,6 +67,7 @@ pub struct Watcher {
 struct Owner {
     key: MemberKey,
     digest: Digest,
+    dialect: Dialect,
     files: Files,
     /// It was said that it has too many directories.
     is_full: bool,
@@ -175,7 +178,7 @@ impl Watcher {
                 continue;
             }
             self.watch(&branch.path, Rank::Branch);
-            if holds_manifest(&branch.path) {
+            if manifests_in(&branch.path).next().is_some() {
                 continue;
             }
             // One that cannot be read is an error entry of the roster.
@@ -190,6 +193,9 @@ impl Watcher {
             if looked_at > MOST_MEMBERS {
                 break;
             }
+        }
+        for dir in listed_dirs(&self.members, &root).into_iter().take(MOST_MEMBERS) {
+            self.watch(&dir, Rank::Leaf);
         }
         Ok(())
     }
@@ -208,10 +214,13 @@ impl Watcher {
     /// Takes the members over; those that were known before stay so, also while their manifest is
     /// invalid. Returns the directories of these.
     fn take_owners(&mut self, found: &Found) -> BTreeSet<PathBuf> {
+        let root = fs::canonicalize(&self.members).ok();
         let mut before = std::mem::take(&mut self.owners);
         let mut known = BTreeSet::new();
         for (key, paper) in &found.papers {
             let dir = match paper {
+                // What is elsewhere has no files here.
+                Ok(manifest) if Some(&manifest.dir) == root.as_ref() => continue,
                 Ok(manifest) => manifest.dir.clone(),
                 Err(_) => match before.iter().find(|(_, owner)| owner.key == *key) {
                     Some((dir, _)) => dir.clone(),
@@ -326,12 +335,21 @@ impl Watcher {
 
 impl Owner {
     fn new(key: &MemberKey, manifest: &Manifest) -> Self {
-        Self { key: key.clone(), digest: manifest.digest, files: Files::of(manifest), is_full: false }
+        let (digest, dialect) = (manifest.digest, manifest.dialect);
+        Self { key: key.clone(), digest, dialect, files: Files::of(manifest), is_full: false }
     }
 
-    /// Manifests do not: what they say is compared by a rescan.
+    /// Manifests do not: what they say is compared by a rescan. Those of another dialect are files like
+    /// any other.
     fn counts(&self, below: &Path) -> bool {
-        self.files.counts(below) && !is_manifest(below)
+        self.files.counts(below) && !self.is_paper(below)
+    }
+
+    fn is_paper(&self, below: &Path) -> bool {
+        match self.dialect {
+            Dialect::Guild => below == Path::new(MANIFEST_FILES[0]),
+            Dialect::HomeClaw => is_manifest(below),
+        }
     }
 }
 
@@ -339,8 +357,10 @@ fn is_manifest(below: &Path) -> bool {
     MANIFEST_FILES.iter().any(|file| below == Path::new(file))
 }
 
-fn holds_manifest(dir: &Path) -> bool {
-    MANIFEST_FILES.iter().any(|file| fs::symlink_metadata(dir.join(file)).is_ok())
+/// What makes a member of a directory that is none: a manifest, or the Python class without which
+/// some are none.
+fn makes_a_member(name: &Path) -> bool {
+    is_manifest(name) || name.extension().is_some_and(|extension| extension == "py")
 }
 
 /// A path as messages show it.

@@ -15,11 +15,13 @@ pub(super) fn compare(known: &BTreeMap<MemberKey, Seat>, found: &Found) -> Chang
             Some(_) => changes.changed.push(key.clone()),
         }
     }
-    let is_gone = |key: &MemberKey| {
+    let is_gone = |key: &MemberKey, seat: &Seat| {
         let collection = key.as_str().split_once('/').map(|(collection, _)| collection);
-        !found.papers.contains_key(key) && !collection.is_some_and(|name| found.unread.contains(name))
+        let is_unknown =
+            collection.is_some_and(|name| found.unread.contains(name)) || found.unlisted && seat.is_listed();
+        !found.papers.contains_key(key) && !is_unknown
     };
-    let removed = known.iter().filter(|(key, seat)| is_gone(key) && !seat.is_leaving());
+    let removed = known.iter().filter(|(key, seat)| is_gone(key, seat) && !seat.is_leaving());
     changes.removed = removed.map(|(key, _)| key.clone()).collect();
     changes
 }

@@ -36,4 +36,6 @@ pub struct Found {
     pub papers: BTreeMap<MemberKey, Result<Arc<Manifest>, Rejection>>,
     /// Collections that stand there and could not be read: nothing is known of their members.
     pub unread: BTreeSet<String>,
+    /// The registry stands there and could not be read: nothing is known of the members that it lists.
+    pub unlisted: bool,
 }

@@ -79,7 +79,6 @@ fn what_is_wrong_with_it_is_wrong_usage() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order() {
     let house = House::new();
     house.members();
@@ -102,7 +101,7 @@ fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order() {
     };
     assert_eq!(told(with_key(), &[]), Value::Null);
     fs::write(house.run_dir().with_file_name("guild-hall.yaml"), FILE).unwrap();
-    let of_file = json!({"baseUrl": "http://127.0.0.1:1/v1", "model": "small", "apiKey": "sesame"});
+    let of_file = json!({"base_url": "http://127.0.0.1:1/v1", "model": "small", "api_key": "sesame"});
     assert_eq!(told(with_key(), &[]), of_file);
     assert_eq!(told(with_key(), &["--clean-env"]), of_file);
     let from_env = || {

@@ -18,7 +18,11 @@ mod hall;
 mod handover;
 mod hardships;
 mod health;
+<<<<<<< HEAD
 mod homeclaw_tools;
+=======
+mod homeclaw_papers;
+>>>>>>> h-dialect
 mod lifecycle;
 mod llm;
 mod logs;

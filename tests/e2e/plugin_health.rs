@@ -27,7 +27,6 @@ fn fall_ill(hall: &Hall, service: &Service) -> Value {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_plugin_that_falls_ill_is_an_error_and_not_offered_and_comes_back_by_itself() {
     let house = House::new();
     house.members();
@@ -63,7 +62,6 @@ fn a_plugin_that_falls_ill_is_an_error_and_not_offered_and_comes_back_by_itself(
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_plugin_that_is_ill_when_it_is_registered_is_never_shown_connected_and_comes_back_by_itself() {
     let house = House::new();
     house.members();
@@ -88,7 +86,6 @@ fn a_plugin_that_is_ill_when_it_is_registered_is_never_shown_connected_and_comes
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_health_check_that_is_refused_or_never_answered_is_an_illness_too() {
     let house = House::new();
     house.members();
@@ -111,7 +108,6 @@ fn a_health_check_that_is_refused_or_never_answered_is_an_illness_too() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn an_illness_outlives_a_handover_and_a_killed_hall_with_the_same_process() {
     let house = House::new();
     house.members();
@@ -138,7 +134,6 @@ fn an_illness_outlives_a_handover_and_a_killed_hall_with_the_same_process() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_porter_that_dies_while_its_plugin_is_ill_is_restarted() {
     let house = House::new();
     house.members();

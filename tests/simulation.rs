@@ -761,12 +761,8 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
         start_timeout: Duration::from_secs(10),
         call_timeout: Duration::from_secs(30),
         stop_timeout: chance.millis(0, 5_000),
-<<<<<<< HEAD
         porter: n.is_multiple_of(4).then(|| PORTER.clone()),
-=======
-        porter: None,
         listed: false,
->>>>>>> h-dialect
         health_interval: (chance.below(4) == 0).then_some(Duration::from_secs(5)),
         watch: None,
         warnings: Vec::new(),

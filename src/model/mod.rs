@@ -36,11 +36,8 @@ pub struct Found {
     pub papers: BTreeMap<MemberKey, Result<Arc<Manifest>, Rejection>>,
     /// Collections that stand there and could not be read: nothing is known of their members.
     pub unread: BTreeSet<String>,
-<<<<<<< HEAD
     /// Nothing was looked for but these; `None`: everything was.
     pub only: Option<BTreeSet<MemberKey>>,
-=======
     /// The registry stands there and could not be read: nothing is known of the members that it lists.
     pub unlisted: bool,
->>>>>>> h-dialect
 }

@@ -18,11 +18,8 @@ mod hall;
 mod handover;
 mod hardships;
 mod health;
-<<<<<<< HEAD
-mod homeclaw_tools;
-=======
 mod homeclaw_papers;
->>>>>>> h-dialect
+mod homeclaw_tools;
 mod lifecycle;
 mod llm;
 mod logs;

@@ -15,13 +15,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use guild_hall::lifecycle::{Action, Guild, Memory, Order, Report, Settings, Survivor, Transition, Wish};
+use guild_hall::model::porter::{Behind, Plugin, Porter};
 use guild_hall::model::{
-    Diagnosis, Dialect, Digest, Exit, Failure, Found, Handshake, Instance, Manifest, MemberKey, Moment,
-    PhaseName, Pid, Port, PortRange, Rejection, RestartPolicy, Status, Timestamp, Transport,
+    Diagnosis, Dialect, Digest, Entry, Exit, Failure, Found, Handshake, Instance, Manifest, MemberKey,
+    Moment, PhaseName, Pid, Port, PortRange, Rejection, RestartPolicy, Status, Timestamp, Transport,
 };
 
 const MEMBERS: usize = 1_200;
@@ -105,6 +106,8 @@ struct World {
     /// How often the hall was killed, and handed over.
     kills: u64,
     handovers: u64,
+    /// How often a porter said that its plugin is ill.
+    ailments: u64,
 }
 
 impl World {
@@ -134,6 +137,7 @@ impl World {
             calm: false,
             kills: 0,
             handovers: 0,
+            ailments: 0,
         }
     }
 
@@ -152,6 +156,7 @@ impl World {
     fn check_coverage(&self) {
         use PhaseName::{Connected, Failed, Greeting, Invalid, Starting, Stopped, Stopping, Unwell, Waiting};
         assert!(self.kills > 5 && self.handovers > 5, "the hall was left in peace");
+        assert!(self.ailments > 1_000, "no plugin was ever ill");
         for change in [
             (Stopped, Starting),
             (Starting, Greeting),
@@ -159,6 +164,7 @@ impl World {
             (Starting, Failed),
             (Starting, Stopping),
             (Greeting, Connected),
+            (Greeting, Unwell),
             (Greeting, Starting),
             (Greeting, Waiting),
             (Greeting, Stopping),
@@ -242,11 +248,33 @@ impl World {
         };
         match report {
             Report::Ended { .. } => self.processes.get_mut(&instance).unwrap().reported = true,
-            Report::Greeted(_) => self.processes.get_mut(&instance).unwrap().greeted = true,
+            Report::Greeted(_) | Report::GreetedAiling(..) => {
+                self.processes.get_mut(&instance).unwrap().greeted = true;
+            }
             _ => {}
         }
+        let is_ailing = matches!(report, Report::Ailing(_) | Report::GreetedAiling(..));
+        let before = self.guild.entry(&key).filter(|_| self.guild.instance(&key) == Some(instance));
         self.guild.report(&key, instance, report, self.now);
+        if let Some(before) = before.filter(|_| is_ailing) {
+            self.check_ailing(&before);
+        }
         self.settle(Some(&key));
+    }
+
+    /// That its plugin is ill costs a member neither its process nor a restart.
+    fn check_ailing(&mut self, before: &Entry) {
+        let after = self.guild.entry(&before.name).unwrap();
+        assert_eq!(
+            (after.pid, after.instance, after.restarts),
+            (before.pid, before.instance, before.restarts),
+            "an ailing plugin changed more than the phase of {}",
+            before.name
+        );
+        if before.phase != PhaseName::Stopping {
+            assert!(after.ailing && after.phase == PhaseName::Unwell, "{} is {:?}", after.name, after.phase);
+            self.ailments += 1;
+        }
     }
 
     fn die(&mut self, instance: Instance, exit: Exit) {
@@ -446,7 +474,11 @@ impl World {
             Order::Greet { .. } => self.greet(key, instance),
             Order::Probe => {
                 self.not_reported_dead(instance);
-                if self.calm || self.chance.below(10) < 6 {
+                let is_porter = self.processes[&instance].manifest.porter.is_some();
+                if !self.calm && is_porter && self.chance.below(2) == 0 {
+                    let delay = self.chance.millis(1, 9_000);
+                    self.later(delay, key, instance, Tiding::Report(Report::Ailing(Failure::new("ill"))));
+                } else if self.calm || self.chance.below(10) < 6 {
                     let delay = self.chance.millis(1, 50);
                     self.later(delay, key, instance, Tiding::Report(Report::Probed(Ok(Some(handshake())))));
                 } else if self.chance.below(4) > 0 {
@@ -538,6 +570,12 @@ impl World {
     }
 
     fn greet(&mut self, key: MemberKey, instance: Instance) {
+        let is_porter = self.processes[&instance].manifest.porter.is_some();
+        if !self.calm && is_porter && self.chance.below(4) == 0 {
+            let (delay, failure) = (self.chance.millis(0, 5_000), Failure::new("ill"));
+            let report = Report::GreetedAiling(handshake(), failure);
+            return self.later(delay, key, instance, Tiding::Report(report));
+        }
         let (delay, report) = match if self.calm || is_steady(&key) { 9 } else { self.chance.below(10) } {
             0 => return,
             1 => (self.chance.millis(0, 30_000), Report::Greeted(handshake())),
@@ -693,6 +731,11 @@ fn key(n: usize) -> MemberKey {
     MemberKey::parse(&if n.is_multiple_of(3) { format!("c/m{n}") } else { format!("m{n}") }).unwrap()
 }
 
+static PORTER: LazyLock<Arc<Porter>> = LazyLock::new(|| {
+    let behind = Behind::Rest { base_url: String::new(), path: String::new(), headers: Vec::new() };
+    Arc::new(Porter { plugin: Plugin::default(), behind, timeout: Duration::from_secs(30) })
+});
+
 /// One in twenty never has a fault of its own.
 fn is_steady(key: &MemberKey) -> bool {
     key.as_str().ends_with("00") || key.as_str().ends_with("50")
@@ -718,7 +761,8 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
         start_timeout: Duration::from_secs(10),
         call_timeout: Duration::from_secs(30),
         stop_timeout: chance.millis(0, 5_000),
-        porter: None,
+        porter: n.is_multiple_of(4).then(|| PORTER.clone()),
+        listed: false,
         health_interval: (chance.below(4) == 0).then_some(Duration::from_secs(5)),
         watch: None,
         warnings: Vec::new(),

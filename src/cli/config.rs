@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use super::Failed;
 
-/// The keys, each with what it takes: a value, or yes and no.
-const KEYS: [(&str, bool); 8] = [
+/// The keys, each with what it takes: a value, or yes and no. Those of a map `llm` may stand in one, and with
+/// `_` for `-`.
+const KEYS: [(&str, bool); 11] = [
     ("members", true),
     ("run-dir", true),
     ("listen", true),
@@ -20,7 +21,11 @@ const KEYS: [(&str, bool); 8] = [
     ("watch", false),
     ("clean-env", false),
     ("log-format", true),
+    ("llm-base-url", true),
+    ("llm-model", true),
+    ("llm-api-key-env", true),
 ];
+const GROUP: &str = "llm";
 const DEFAULT: &str = "guild-hall.yaml";
 const LARGEST: u64 = 256 * 1024;
 
@@ -30,6 +35,7 @@ enum Setting {
     Switch(bool),
     Number(i64),
     Text(String),
+    Group(BTreeMap<String, Setting>),
 }
 
 /// The arguments of `run`, with those of its file before them; all other verbs' as they are.
@@ -45,7 +51,14 @@ pub(super) fn with_file(args: Vec<OsString>) -> Result<Vec<OsString>, Failed> {
     let settings = read(&path)?;
     let mut whole: Vec<OsString> = args.iter().take(2).cloned().collect();
     for (key, setting) in settings {
-        whole.extend(argument(&path, &key, &setting)?);
+        match setting {
+            Setting::Group(inner) if key == GROUP => {
+                for (key, setting) in inner {
+                    whole.extend(argument(&path, &format!("{GROUP}-{}", key.replace('_', "-")), &setting)?);
+                }
+            }
+            setting => whole.extend(argument(&path, &key, &setting)?),
+        }
     }
     whole.extend(args.into_iter().skip(2));
     Ok(whole)
@@ -89,7 +102,7 @@ fn argument(path: &Path, key: &str, setting: &Setting) -> Result<Option<OsString
         (Setting::Switch(true), false) => return Ok(Some(format!("--{key}").into())),
         (Setting::Switch(false), false) => return Ok(None),
         (_, false) => return Err(Failed::usage(format!("{}: {key} must be true or false", path.display()))),
-        (Setting::Switch(_), true) => {
+        (Setting::Switch(_) | Setting::Group(_), true) => {
             return Err(Failed::usage(format!("{}: {key} must be a text", path.display())));
         }
         (Setting::Number(number), true) => number.to_string(),

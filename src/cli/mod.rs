@@ -8,6 +8,7 @@ mod doctor;
 mod doors;
 mod end_leftovers;
 mod handover;
+mod llm;
 mod logs;
 mod mcp;
 mod new;
@@ -16,6 +17,7 @@ mod output;
 mod patience;
 mod porter;
 mod print;
+mod register;
 mod reload;
 mod roster;
 mod run;
@@ -65,6 +67,8 @@ enum Verb {
     #[command(after_help = "Example:\n  guild-hall restart weather --no-wait")]
     Restart(wish::Names),
     Reload(reload::Reload),
+    Register(register::Register),
+    Unregister(register::Unregister),
     Logs(logs::Logs),
     Mcp(mcp::Mcp),
     Check(check::Check),
@@ -172,6 +176,8 @@ pub fn main() -> ExitCode {
         Verb::Stop(names) => client_runtime(names.execute(Wish::Stop)),
         Verb::Restart(names) => client_runtime(names.execute(Wish::Restart)),
         Verb::Reload(reload) => client_runtime(reload.execute()),
+        Verb::Register(register) => client_runtime(register.execute()),
+        Verb::Unregister(unregister) => client_runtime(unregister.execute()),
         Verb::Logs(logs) => client_runtime(logs.execute()),
         Verb::Mcp(mcp) => client_runtime(mcp.execute()),
         Verb::Connect(connect) => client_runtime(connect.execute()),

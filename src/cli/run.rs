@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::doors::{Auth, Doors, Listen};
 use super::handover::{self, Estate};
+use super::llm;
 use super::notify::Notifier;
 use super::output::Output;
 use super::run_view::View;
@@ -55,6 +56,8 @@ pub(super) struct Run {
     /// Give members a clean environment: PATH, HOME, USER, LANG, LC_*, TZ, TMPDIR, XDG_* and their inheritEnv
     #[arg(long, env = "GUILD_HALL_CLEAN_ENV", value_parser = BoolishValueParser::new())]
     clean_env: bool,
+    #[command(flatten)]
+    llm: llm::Flags,
     /// Flags from a YAML file [default: guild-hall.yaml, if there is one]
     #[arg(long, value_name = "FILE", env = "GUILD_HALL_CONFIG")]
     config: Option<PathBuf>,
@@ -102,12 +105,14 @@ impl Run {
         if let Err(error) = rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)) {
             tracing::warn!("cannot become a subreaper: {error}");
         }
+        let llm = self.llm.resolve()?;
         let settings = HallSettings {
             members: self.members,
             ports: self.ports,
             clean_env: self.clean_env,
             watch: self.watch,
             gateway: None,
+            llm,
         };
         let entrance =
             Entrance { listen: self.listen, auth: if self.no_auth { Auth::None } else { Auth::Token } };

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -134,6 +134,10 @@ impl Streamed {
                 }
             }
         }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.response.status()
     }
 
     /// It ended because the hall is gone, not because all was said.

@@ -67,7 +67,7 @@ pub(super) async fn wish(
 }
 
 /// The entry once nothing more happens by itself soon. The member's own timeouts bound the wait.
-async fn settled(hall: &Hall, name: &str) -> Result<Arc<Entry>, Problem> {
+pub(super) async fn settled(hall: &Hall, name: &str) -> Result<Arc<Entry>, Problem> {
     let mut rosters = hall.watch();
     let is_settled =
         |roster: &Arc<crate::model::Roster>| roster.entry(name).is_none_or(|entry| entry.settled);

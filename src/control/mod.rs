@@ -8,6 +8,8 @@ mod lanes;
 mod logs;
 mod members;
 mod metrics;
+mod plugin_descriptor;
+mod plugins;
 mod problem;
 mod routes;
 mod server;

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use serde::Serialize;
 
 use super::problem::Problem;
-use super::{events, logs, members, metrics, tools};
+use super::{events, logs, members, metrics, plugins, tools};
 use crate::hall::Hall;
 
 /// A request may be this large; bytes.
@@ -35,6 +35,10 @@ pub fn router(hall: Hall) -> Router {
         .route("/v1/reload", post(members::reload))
         .route("/api/roster", get(members::original_roster))
         .route("/api/tools/invoke", post(tools::original_invoke))
+        .route("/api/plugins", get(plugins::list))
+        .route("/api/plugins/register", post(plugins::register))
+        .route("/api/plugins/unregister", post(plugins::unregister))
+        .route("/api/plugins/health/{plugin_id}", get(plugins::health))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(members::ready))
         .route("/metrics", get(metrics::metrics))

@@ -27,7 +27,7 @@ struct Listed<'a> {
 
 pub(super) async fn list(State(hall): State<Hall>) -> Response {
     let named = named_tools(&hall.roster());
-    let listed = named.iter().filter_map(|named| {
+    let listed = named.iter().filter(|named| !named.entry.ailing).filter_map(|named| {
         let tool = named.tool()?;
         let (member, description) = (named.entry.name.as_str(), tool.description.as_str());
         Some(Listed {

@@ -44,7 +44,8 @@ impl Findings {
         self.fault(fault.place, &fault.field, fault.message);
     }
 
-    /// What comes of a document of which this was found; a part that is missing has left a fault.
+    /// What comes of a document of which this was found. A part that is missing has left a fault, and what
+    /// was taken in place of a faulty field is never seen.
     pub(super) fn conclude(self, manifest: Option<Manifest>) -> Result<Manifest, Rejection> {
         let mut faults = self.faults.into_iter();
         match (faults.next(), manifest) {

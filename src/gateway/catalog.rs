@@ -34,6 +34,8 @@ pub(super) struct Offered {
     pub(super) member: MemberKey,
     pub(super) tool: Tool,
     pub(super) headers: ParamHeaders,
+    /// Its member says of itself that it is not well: who calls it is told so, and nobody is offered it.
+    ailing: bool,
 }
 
 impl Catalog {
@@ -60,7 +62,8 @@ impl Catalog {
                 let tool = named.tool()?.clone();
                 // Where they are no use, nobody follows them: a stateless member's tool would not be here.
                 let headers = ParamHeaders::of(&tool.input_schema).unwrap_or_default();
-                Some(Arc::new(Offered { name: named.name, member: named.entry.name.clone(), tool, headers }))
+                let (member, ailing) = (named.entry.name.clone(), named.entry.ailing);
+                Some(Arc::new(Offered { name: named.name, member, tool, headers, ailing }))
             })
             .collect();
         let mut members: BTreeMap<MemberKey, Vec<Arc<Offered>>> = BTreeMap::new();
@@ -84,7 +87,9 @@ impl Catalog {
             let (now, then) =
                 (self.members.get(*key).unwrap_or(&empty), before.members.get(*key).unwrap_or(&empty));
             now.len() != then.len()
-                || now.iter().zip(then).any(|(now, then)| now.name != then.name || now.tool != then.tool)
+                || now.iter().zip(then).any(|(now, then)| {
+                    now.name != then.name || now.tool != then.tool || now.ailing != then.ailing
+                })
         })
         .collect()
     }
@@ -108,7 +113,8 @@ impl Catalog {
             Scope::All => &self.all,
             Scope::One(member) => self.members.get(member).unwrap_or(&empty),
         };
-        let named: Vec<_> = offered.iter().map(|offered| (scope.name(offered), offered)).collect();
+        let offered = offered.iter().filter(|offered| !offered.ailing);
+        let named: Vec<_> = offered.map(|offered| (scope.name(offered), offered)).collect();
         page(
             params,
             "tools",

@@ -161,7 +161,7 @@ impl Hall {
     }
 
     /// The member's entry; one that is about to be there is waited for.
-    async fn at_rest(&self, member: &str, deadline: Instant) -> Option<Arc<Entry>> {
+    pub(super) async fn at_rest(&self, member: &str, deadline: Instant) -> Option<Arc<Entry>> {
         let roster = self.roster();
         let entry = roster.entry(member)?;
         if !is_awaited(entry) {
@@ -208,7 +208,8 @@ fn is_awaited(entry: &Entry) -> bool {
         let rest = i64::try_from(LONGEST_REST.as_millis()).unwrap_or(i64::MAX);
         at.saturating_sub(Timestamp::now().0) < rest
     };
-    !entry.settled || entry.phase == PhaseName::Unwell || (entry.phase == PhaseName::Waiting && soon())
+    let may_come_back = entry.phase == PhaseName::Unwell && !entry.ailing;
+    !entry.settled || may_come_back || (entry.phase == PhaseName::Waiting && soon())
 }
 
 /// Something that a healthy member does not do. A slow call is a reason to look, no more.

@@ -9,13 +9,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Message;
-use super::calls::Links;
 use super::flight::Flight;
+use super::greeter::{Greeter, PORTERS_PROBE, PROBE};
 use super::launcher::Launcher;
 use super::stop_note::LONGEST_NOTE;
 use crate::lifecycle::{Asked, Report};
-use crate::mcp::{Dial, Link, LinkError, Obstacle, SavedSession, greet, list_tools};
-use crate::model::{Exit, Failure, Handshake, Instance, Manifest, MemberKey, Pid, Port};
+use crate::mcp::{Dial, Link, SavedSession};
+use crate::model::{Exit, Failure, Instance, Manifest, MemberKey, Pid, Port};
 use crate::process::{Leader, LogFile, PidFile, Tree, registry};
 
 /// What the loop asks of a keeper.
@@ -40,8 +40,6 @@ pub(super) type Errands = mpsc::Receiver<(Errand, Option<Flight>)>;
 /// Errands that may wait: a process gets one `Greet`, one `Terminate`, one `Kill`, and probes only
 /// after the one before was answered.
 const ERRANDS: usize = 8;
-/// A probe that takes longer has failed.
-const PROBE: Duration = Duration::from_secs(4);
 /// How long the kernel may take to empty a killed cgroup before it is looked at again.
 const BURIAL: Duration = Duration::from_millis(10);
 /// A dead member is told to be dead after this time, also if something of it is still there.
@@ -275,16 +273,23 @@ impl Keeper {
                 // and this task is aborted.
                 sleep(DEATH_GOES_FIRST).await;
             }
-            greeter.tell(greeted.map_or_else(Report::HandshakeFailed, Report::Greeted)).await;
+            greeter
+                .tell(match greeted {
+                    Ok((handshake, None)) => Report::Greeted(handshake),
+                    Ok((handshake, Some(failure))) => Report::GreetedAiling(handshake, failure),
+                    Err(failure) => Report::HandshakeFailed(failure),
+                })
+                .await;
         }
     }
 
     fn probing(&self) -> impl Future<Output = ()> + use<> {
         let greeter = self.greeter();
         async move {
-            let late = format!("does not answer: no answer to tools/list within {} s", PROBE.as_secs());
-            let probed = timeout(PROBE, greeter.probe()).await.unwrap_or_else(|_| Err(Failure::new(late)));
-            greeter.tell(Report::Probed(probed)).await;
+            let patience = if greeter.is_porter { PORTERS_PROBE } else { PROBE };
+            let late = format!("does not answer: no answer to a probe within {} s", patience.as_secs());
+            let probed = timeout(patience, greeter.probe(patience)).await;
+            greeter.tell(probed.unwrap_or_else(|_| Report::Probed(Err(Failure::new(late))))).await;
         }
     }
 
@@ -294,61 +299,10 @@ impl Keeper {
             instance: self.instance,
             port: self.port,
             path: self.manifest.path.clone(),
+            is_porter: self.manifest.porter.is_some(),
             dial: self.dial.clone(),
             links: self.launcher.links.clone(),
             inbox: self.launcher.inbox.clone(),
         }
-    }
-}
-
-/// Speaks to one launch of a member, and tells the loop what it said.
-struct Greeter {
-    key: MemberKey,
-    instance: Instance,
-    port: Port,
-    path: String,
-    dial: Dial,
-    links: Links,
-    inbox: mpsc::Sender<Message>,
-}
-
-impl Greeter {
-    /// Shakes hands; calls go over the session that it makes.
-    async fn greet(&self, tell: impl FnMut(Obstacle)) -> Result<Handshake, Failure> {
-        let link = Link::new(self.port, &self.path, self.dial.clone())
-            .map_err(|error| Failure::new(error.to_string()))?;
-        let handshake = greet(&link, tell).await?;
-        // The connection goes with the handshake: most members wait long for their first call.
-        self.links.insert(self.instance, link.anew().into());
-        Ok(handshake)
-    }
-
-    /// `None`: the hall could not ask, which says nothing about the member.
-    async fn probe(&self) -> Result<Option<Handshake>, Failure> {
-        let link = self.links.get(self.instance).ok_or_else(|| Failure::new("it is not linked"))?;
-        let protocol_version = || link.protocol_version().unwrap_or_default().to_owned();
-        match list_tools(&link, PROBE).await {
-            Ok(tools) => {
-                Ok(Some(Handshake { protocol_version: protocol_version(), tools, offer: link.offer() }))
-            }
-            // Its session may have ended while it lives.
-            Err(LinkError::SessionLost | LinkError::Http { .. }) => self.greet(|_| {}).await.map(Some),
-            Err(error) if error.is_own_shortage() => Ok(None),
-            Err(error) => Err(Failure::new(format!("does not answer: {error}"))),
-        }
-    }
-
-    /// Something that is good to know and may be lost where the inbox is full.
-    fn hint(&self, report: Report) {
-        let _ = self.inbox.try_send(self.message(report));
-    }
-
-    async fn tell(&self, report: Report) {
-        // The loop is gone only when the hall is.
-        let _ = self.inbox.send(self.message(report)).await;
-    }
-
-    fn message(&self, report: Report) -> Message {
-        Message::Told { key: self.key.clone(), instance: self.instance, report, flight: None }
     }
 }

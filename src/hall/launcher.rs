@@ -1,5 +1,6 @@
 //! One launch, from a free port to a process with a PID file. Called by the loop, on its own task.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use super::sweeper::Sweeper;
 use super::usage::Usages;
 use crate::lifecycle::{Asked, Report};
 use crate::mcp::{Dial, Stream};
+use crate::model::porter;
 use crate::model::{Exit, Failure, Instance, Manifest, MemberKey, Moment, Port};
 use crate::process::{
     Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree,
@@ -41,6 +43,8 @@ pub(super) struct Launcher {
     pub(super) own_ports: OwnPorts,
     pub(super) environment: Environment,
     pub(super) clean_env: bool,
+    /// What porters are told of the language model; nobody else is.
+    pub(super) llm: Option<OsString>,
     /// The running program, for `${GUILD_HALL}`.
     pub(super) binary: PathBuf,
 }
@@ -84,11 +88,14 @@ impl Launcher {
             Ok(false) => return Err(Report::PortBusy),
             Err(error) => return Err(failed(&format!("cannot test port {port}: {error}"))),
         }
-        let base = if self.clean_env {
+        let mut base = if self.clean_env {
             clean_environment(&self.environment, &manifest.inherit_env)
         } else {
             self.environment.clone()
         };
+        if manifest.porter.is_some() {
+            base.extend(self.llm.clone().map(|llm| (porter::Llm::VARIABLE.into(), llm)));
+        }
         let command = Command::new(manifest, port, instance, base, &self.binary);
         let mut tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());
         // First on paper, then in the world: a process that is born while the hall dies is found by

@@ -6,13 +6,18 @@ mod calls;
 mod crew;
 mod estate;
 mod flight;
+mod greeter;
 mod keeper;
 mod launcher;
 mod ledger;
+mod llm;
 mod memories;
 mod names;
 mod opening;
+mod plugin_id;
 mod publish;
+mod registered;
+mod registration;
 mod remains;
 mod run_dir;
 mod secret;
@@ -41,13 +46,18 @@ use crate::process::{Cgroups, PidFiles};
 pub use calls::{CallError, CallOutcome, LONGEST_REST, Reached};
 pub use estate::{BecomeNext, HandOverError};
 pub use ledger::{About, Account, Ledger};
+pub use llm::Llm;
 pub use names::{NamedTool, named_tools, plain_key};
+pub use plugin_id::plugins;
+pub use registered::RegisterError;
+pub use registration::{Enrolled, UnregisterError};
 pub use run_dir::{RunDir, RunDirError};
 pub use secret::Secret;
 
 use calls::Links;
-use flight::Flight;
+use flight::{Flight, Flights};
 use keeper::Life;
+use registered::Registered;
 use stop_note::StopNote;
 use usage::Usages;
 
@@ -61,6 +71,8 @@ pub struct HallSettings {
     pub watch: bool,
     /// Where the gateway listens besides the socket.
     pub gateway: Option<String>,
+    /// What porters may ask.
+    pub llm: Option<Llm>,
 }
 
 /// One change of one member, for who follows along.
@@ -132,6 +144,9 @@ pub struct Hall {
     run_dir: Arc<RunDir>,
     stop_note: StopNote,
     reloads: Arc<Mutex<()>>,
+    /// Locked until the core has taken up what is in it.
+    registered: Arc<Mutex<Registered>>,
+    flights: Flights,
 }
 
 /// Whether this image of the hall is about to make way for the next.
@@ -185,6 +200,10 @@ impl Hall {
     /// Lists the tools of a launch anew; returns when the roster shows them.
     pub async fn relist(&self, key: &MemberKey, instance: Instance) {
         let Some(link) = self.links.get(instance) else { return };
+        // That a porter lists its tools does not say that its plugin is well again.
+        if self.roster().entry(key.as_str()).is_some_and(|entry| entry.ailing) {
+            return;
+        }
         let Ok(tools) = list_tools(&link, LONGEST_REST).await else { return };
         let protocol_version = link.protocol_version().unwrap_or_default().to_owned();
         let handshake = Handshake { protocol_version, tools, offer: link.offer() };
@@ -209,10 +228,7 @@ impl Hall {
     pub async fn reload(&self) -> Result<Changes, ReloadError> {
         // One after the other: what was read later must be applied later.
         let _turn = self.reloads.lock().await;
-        let found = walk(self.members.to_path_buf()).await?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Message::Reload { found, reply }).await;
-        Ok(answer.await.map_err(|_| ReloadError::Closing)??)
+        self.apply(walk(self.members.to_path_buf()).await?).await
     }
 
     /// What [`Hall::hand_over`] would hand over now: for trying out who is to take it.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{Mutex, broadcast, mpsc, watch};
 
 use super::audit::Audit;
 use super::calls::Links;
@@ -14,8 +14,10 @@ use super::estate::Estate;
 use super::flight::Flights;
 use super::launcher::Launcher;
 use super::ledger::Ledger;
+use super::llm::{self, Llm};
 use super::memories::{self, Chronicle, Memories};
 use super::publish::Publisher;
+use super::registered::Registered;
 use super::remains::Remains;
 use super::run_dir::RunDir;
 use super::stop_note::{self, StopNote};
@@ -41,6 +43,7 @@ struct Parts {
     generation: u64,
     started_at: Timestamp,
     memories: Memories,
+    registered: Registered,
 }
 
 impl Hall {
@@ -49,7 +52,7 @@ impl Hall {
     pub async fn start(
         settings: HallSettings, run_dir: RunDir,
     ) -> Result<(Self, impl Future<Output = Result<(), String>>), DiscoveryError> {
-        let (found, watcher) = watching::open(settings.members.clone(), settings.watch).await?;
+        let (mut found, watcher) = watching::open(settings.members.clone(), settings.watch).await?;
         let cgroups = Cgroups::new(&run_dir.id());
         if cgroups.is_none() {
             tracing::warn!("no cgroups can be made here: see `guild-hall doctor`");
@@ -68,6 +71,8 @@ impl Hall {
         });
         // A panic there has been printed: what lives on is then found by the next hall.
         let (living, mut memories) = examining.await.unwrap_or_default();
+        let mut registered = read_registered(&run_dir, settings.members.clone()).await;
+        registered.join(&mut found);
         memories.retain(|key, _| found.papers.contains_key(key));
         if !living.is_empty() {
             tracing::info!(
@@ -82,7 +87,15 @@ impl Hall {
             epoch: epoch(started_at),
             seed: random_seed(),
         });
-        let parts = Parts { run_dir, cgroups, guild, generation: 0, started_at, memories: memories.clone() };
+        let parts = Parts {
+            run_dir,
+            cgroups,
+            guild,
+            generation: 0,
+            started_at,
+            memories: memories.clone(),
+            registered,
+        };
         let (hall, mut turn) = Self::assemble(settings, parts);
         turn.open(&found, living, memories);
         if let Some(watcher) = watcher {
@@ -102,7 +115,8 @@ impl Hall {
         let held = hold.take();
         let (run_dir, cgroups) = held.map_err(|error| format!("cannot take up the locks: {error}"))?;
         let memories = memories::recall(&run_dir.memories());
-        let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories };
+        let registered = Registered::read(run_dir.registered(), &settings.members);
+        let parts = Parts { run_dir, cgroups, guild, generation, started_at, memories, registered };
         let watch = settings.watch;
         let (hall, mut turn) = Self::assemble(settings, parts);
         turn.resume(files, &sessions, settled);
@@ -119,7 +133,7 @@ impl Hall {
     }
 
     fn assemble(settings: HallSettings, parts: Parts) -> (Self, Turn) {
-        let Parts { run_dir, cgroups, guild, generation, started_at, memories } = parts;
+        let Parts { run_dir, cgroups, guild, generation, started_at, memories, registered } = parts;
         let run_dir = Arc::new(run_dir);
         let (sweeper, sweeping) = Sweeper::new();
         tokio::spawn(sweeping);
@@ -136,6 +150,7 @@ impl Hall {
         let ready = Arc::new(AtomicBool::new(false));
         let (publisher, roster) = Publisher::new(facts, generation, changes.clone(), ready.clone());
         let stop_note = StopNote::new(run_dir.stop_note());
+        let flights = Flights::default();
         let launcher = Launcher {
             inbox: inbox.clone(),
             links: links.clone(),
@@ -145,10 +160,11 @@ impl Hall {
             cgroups,
             sweeper,
             crew: Crew::of(BURYING_PER_CORE * cores()),
-            flights: Flights::default(),
+            flights: flights.clone(),
             stop_note: stop_note.clone(),
             own_ports: OwnPorts::outside(settings.ports),
-            environment: hall_environment(),
+            environment: llm::without_key(hall_environment(), settings.llm.as_ref()),
+            llm: settings.llm.as_ref().map(Llm::for_porters),
             clean_env: settings.clean_env,
             binary: std::env::current_exe().unwrap_or_else(|_| "guild-hall".into()),
         };
@@ -167,6 +183,8 @@ impl Hall {
             run_dir,
             stop_note,
             reloads: Arc::default(),
+            registered: Arc::new(Mutex::new(registered)),
+            flights,
         };
         (hall, turn)
     }
@@ -179,6 +197,13 @@ impl Hall {
         turn::bury_the_rest(cgroups).await;
         outcome
     }
+}
+
+async fn read_registered(run_dir: &RunDir, members: PathBuf) -> Registered {
+    let (path, shown) = (run_dir.registered(), members.clone());
+    let reading = tokio::task::spawn_blocking(move || Registered::read(path, &shown));
+    // A panic there has been printed.
+    reading.await.unwrap_or_else(|_| Registered::nothing(run_dir.registered(), &members))
 }
 
 fn cores() -> usize {

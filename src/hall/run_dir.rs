@@ -125,6 +125,11 @@ impl RunDir {
         self.path.join("restarts.json")
     }
 
+    /// The plugins that were registered over the API.
+    pub(super) fn registered(&self) -> PathBuf {
+        self.path.join("registered.json")
+    }
+
     /// Tells a later hall that this one was shutting down.
     pub(super) fn stop_note(&self) -> PathBuf {
         self.path.join("shutdown.json")

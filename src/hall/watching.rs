@@ -36,8 +36,8 @@ pub(super) async fn open(members: PathBuf, watch: bool) -> Result<(Found, Option
 pub(super) async fn go_on(hall: Hall) {
     match open(hall.members.to_path_buf(), true).await {
         Ok((found, watcher)) => {
-            let (reply, _) = oneshot::channel();
-            hall.send(Message::Reload { found, reply }).await;
+            // Only a hall that is shutting down does not take it up.
+            let _ = hall.apply(found).await;
             if let Some(watcher) = watcher {
                 follow(watcher, hall);
             }
@@ -69,10 +69,13 @@ fn tell(watcher: &mut Watcher, hall: &Hall) -> Option<()> {
     // As in `Hall::reload`: what was read later must be applied later.
     let turn = hall.reloads.blocking_lock();
     match watcher.take_rescan() {
-        Some(Ok(found)) => {
+        Some(Ok(mut found)) => {
+            let mut registered = hall.registered.blocking_lock();
+            registered.join(&mut found);
             let (reply, answer) = oneshot::channel();
             hall.inbox.blocking_send(Message::Reload { found, reply }).ok()?;
             let Changes { added, changed, removed, unchanged } = answer.blocking_recv().ok()?.ok()?;
+            drop(registered);
             // These are started by the reload itself.
             for key in added.iter().chain(&changed) {
                 watcher.forgive(key);

@@ -42,6 +42,8 @@ fn invalid(key: &MemberKey, rejection: &Rejection, since: Timestamp) -> Entry {
         cpu_seconds: None,
         dir: rejection.first.file.parent().map(PathBuf::from).unwrap_or_default(),
         settled: true,
+        ailing: false,
+        porter: None,
         call_timeout: Duration::ZERO,
         offer: None,
     }
@@ -86,6 +88,8 @@ fn admitted(key: &MemberKey, member: &Admitted, wall: impl Fn(Moment) -> Timesta
         cpu_seconds: None,
         dir: manifest.dir.clone(),
         settled: phase.is_settled(),
+        ailing: matches!(phase, Phase::Ailing { .. }),
+        porter: manifest.porter.clone(),
         call_timeout: manifest.call_timeout,
         offer: phase.handshake().map(|handshake| handshake.offer.clone()),
     }

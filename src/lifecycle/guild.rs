@@ -9,7 +9,7 @@ use super::changes::compare;
 use super::entry::entry;
 use super::gate::Gate;
 use super::member::{Happening, Report};
-use super::phase::Then;
+use super::phase::{GONE, Then};
 use super::ports::Ports;
 use super::random::Random;
 use super::seat::Seat;
@@ -181,7 +181,7 @@ impl Guild {
         Ok(key)
     }
 
-    /// The members directory was read again.
+    /// The members directory was read again, or what is registered has changed.
     pub fn reload(&mut self, found: &Found, now: Moment) -> Result<Changes, Refusal> {
         self.advance(now);
         if self.closing != Closing::Open {
@@ -265,7 +265,7 @@ impl Guild {
                 let to = seat.map(Seat::phase_name);
                 let why = match seat {
                     None if from.is_none() => return None,
-                    None => "its directory is gone".into(),
+                    None => GONE.into(),
                     Some(Seat::Invalid { rejection, .. }) => rejection.to_string(),
                     Some(Seat::Admitted(member)) => member.why(self.now),
                 };

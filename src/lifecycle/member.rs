@@ -11,6 +11,8 @@ use crate::model::{Exit, Failure, Handshake, Manifest, Moment, Pid, RestartPolic
 pub const MOST_PORTS_TRIED: usize = 10;
 /// No answer to a probe within this time is a failed probe.
 const PROBE_ANSWER: Duration = Duration::from_secs(5);
+/// A porter may have to ask its plugin first.
+const PORTERS_ANSWER: Duration = Duration::from_secs(8);
 /// How often an unwell member is probed.
 const UNWELL_PROBE: Duration = Duration::from_secs(1);
 
@@ -24,12 +26,16 @@ pub enum Report {
     /// The handshake does not get on, for now.
     Obstacle(String),
     Greeted(Handshake),
+    /// It has shaken hands, and says that what it stands in front of is not well.
+    GreetedAiling(Handshake, Failure),
     /// The member answered, and the answer is no handshake.
     HandshakeFailed(Failure),
     /// A call found it refusing or mute.
     Suspected,
     /// `None`: the hall could not ask, which says nothing about the member.
     Probed(Result<Option<Handshake>, Failure>),
+    /// It answers, and says that what it stands in front of is not well.
+    Ailing(Failure),
     /// Its process is dead; `Ended` follows when it is known how, and nothing of it is left.
     Died,
     /// Its process, and all that the process left behind, are dead.
@@ -108,6 +114,9 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         (P::Greeting { life, .. }, Told(R::Greeted(handshake))) => {
             connected(life, now, handshake.into(), now)
         }
+        (P::Greeting { life, .. }, Told(R::GreetedAiling(handshake, failure))) => {
+            ailing(life, now, handshake.into(), failure, now)
+        }
         (P::Greeting { life, .. }, Told(R::HandshakeFailed(failure))) => {
             terminate(life, Then::Fail(failure), now)
         }
@@ -122,20 +131,38 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
 
         // ── Probed on evidence, or where the manifest asks for an interval.
         (P::Connected { life, since, handshake, health: Health::Quiet(_) }, Told(R::Suspected) | Overdue) => {
-            let health = Health::Probing(now + PROBE_ANSWER);
+            let health = Health::Probing(now + probe_answer(&life.launch));
             act(P::Connected { life, since, handshake, health }, Act::Probe)
         }
-        (P::Connected { life, since, handshake, .. }, Overdue) => {
-            let failure = Failure::new(format!("did not answer a probe within {} s", PROBE_ANSWER.as_secs()));
-            unwell(life, since, handshake, failure, now)
+        (
+            P::Ailing { life, since, handshake, failure, health: Health::Quiet(_) },
+            Told(R::Suspected) | Overdue,
+        ) => {
+            let health = Health::Probing(now + probe_answer(&life.launch));
+            act(P::Ailing { life, since, handshake, failure, health }, Act::Probe)
         }
-        (P::Connected { life, since, handshake, .. }, Told(R::Probed(Err(failure)))) => {
+        (P::Connected { life, since, handshake, .. } | P::Ailing { life, since, handshake, .. }, Overdue) => {
+            let answer = probe_answer(&life.launch).as_secs();
+            let failure = Failure::new(format!("did not answer a probe within {answer} s"));
             unwell(life, since, handshake, failure, now)
         }
         (
-            P::Connected { life, since, .. } | P::Unwell { life, since, .. },
+            P::Connected { life, since, handshake, .. } | P::Ailing { life, since, handshake, .. },
+            Told(R::Probed(Err(failure))),
+        ) => unwell(life, since, handshake, failure, now),
+        (
+            P::Connected { life, since, .. } | P::Unwell { life, since, .. } | P::Ailing { life, since, .. },
             Told(R::Probed(Ok(Some(handshake)))),
         ) => connected(life, since, handshake.into(), now),
+        (
+            P::Connected { life, since, handshake, .. }
+            | P::Unwell { life, since, handshake, .. }
+            | P::Ailing { life, since, handshake, .. },
+            Told(R::Ailing(failure)),
+        ) => ailing(life, since, handshake, failure, now),
+        (P::Ailing { life, since, handshake, failure, .. }, Told(R::Probed(Ok(None)))) => {
+            ailing(life, since, handshake, failure, now)
+        }
         (P::Connected { life, since, handshake, .. }, Told(R::Probed(Ok(None)))) => {
             connected(life, since, handshake, now)
         }
@@ -157,10 +184,13 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         }
 
         // ── A process ends unasked.
-        (P::Connected { life, .. } | P::Unwell { life, .. }, Told(R::Died)) => dead(life, Before::Asked),
-        (P::Connected { life, .. } | P::Unwell { life, .. }, Told(R::Ended { exit, stderr_tail })) => {
-            ended(exit, Before::Asked, &life.launch, stderr_tail, manifest, now)
+        (P::Connected { life, .. } | P::Unwell { life, .. } | P::Ailing { life, .. }, Told(R::Died)) => {
+            dead(life, Before::Asked)
         }
+        (
+            P::Connected { life, .. } | P::Unwell { life, .. } | P::Ailing { life, .. },
+            Told(R::Ended { exit, stderr_tail }),
+        ) => ended(exit, Before::Asked, &life.launch, stderr_tail, manifest, now),
         (P::Stopping { launch, then: Then::ByExit(before), .. }, Told(R::Ended { exit, stderr_tail })) => {
             ended(exit, before, &launch, stderr_tail, manifest, now)
         }
@@ -178,9 +208,13 @@ pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now:
         // ── Somebody wants it to end.
         (P::Stopped(_) | P::Waiting { .. } | P::Failed(_), Stop(then)) => (afterwards(then), None),
         (P::Starting(launch), Stop(then)) => be(P::Stopping { launch, stage: Stage::Unborn, then }),
-        (P::Greeting { life, .. } | P::Connected { life, .. } | P::Unwell { life, .. }, Stop(then)) => {
-            terminate(life, then, now)
-        }
+        (
+            P::Greeting { life, .. }
+            | P::Connected { life, .. }
+            | P::Unwell { life, .. }
+            | P::Ailing { life, .. },
+            Stop(then),
+        ) => terminate(life, then, now),
         (P::Stopping { launch, stage, .. }, Stop(then)) => be(P::Stopping { launch, stage, then }),
         (P::Stopping { launch, stage: Stage::Unborn, then }, Told(R::Spawned(pid))) => {
             terminate(Life { launch, pid }, then, now)
@@ -217,6 +251,15 @@ fn connected(life: Life, since: Moment, handshake: Arc<Handshake>, now: Moment) 
 fn unwell(life: Life, since: Moment, handshake: Arc<Handshake>, failure: Failure, now: Moment) -> Step {
     let until = now + life.launch.manifest.start_timeout;
     be(Phase::Unwell { life, since, handshake, failure, probe: Probe::At(now + UNWELL_PROBE), until })
+}
+
+fn ailing(life: Life, since: Moment, handshake: Arc<Handshake>, failure: Failure, now: Moment) -> Step {
+    let interval = life.launch.manifest.health_interval.unwrap_or(UNWELL_PROBE);
+    be(Phase::Ailing { life, since, handshake, failure, health: Health::Quiet(Some(now + interval)) })
+}
+
+fn probe_answer(launch: &Launch) -> Duration {
+    if launch.manifest.porter.is_some() { PORTERS_ANSWER } else { PROBE_ANSWER }
 }
 
 fn dead(life: Life, before: Before) -> Step {
@@ -278,3 +321,6 @@ fn seconds(length: Duration) -> String {
         _ => format!("{} s", length.as_secs()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::model::{Failure, Handshake, Instance, Manifest, Moment, PhaseName, Pid, Port};
 
+/// Why a member leaves the roster.
+pub(super) const GONE: &str = "its directory or registration is gone";
+
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(super) enum Phase {
     Stopped(Rest),
@@ -29,6 +32,15 @@ pub(super) enum Phase {
         failure: Failure,
         probe: Probe,
         until: Moment,
+    },
+    /// The process answers, and says that what it stands in front of is not well. It is waited for without
+    /// end: starting it anew would mend nothing.
+    Ailing {
+        life: Life,
+        since: Moment,
+        handshake: Arc<Handshake>,
+        failure: Failure,
+        health: Health,
     },
     Waiting {
         failure: Failure,
@@ -77,10 +89,10 @@ pub(super) struct Life {
     pub(super) pid: Pid,
 }
 
-/// Whether a connected member is being probed.
+/// Whether a member that answers is being probed.
 #[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
 pub(super) enum Health {
-    /// The next probe that the manifest asks for, if it asks for any.
+    /// The next probe, if there is to be one.
     Quiet(Option<Moment>),
     /// No answer by then counts as a failed probe.
     Probing(Moment),
@@ -138,7 +150,7 @@ impl Phase {
             Self::Starting(_) => PhaseName::Starting,
             Self::Greeting { .. } => PhaseName::Greeting,
             Self::Connected { .. } => PhaseName::Connected,
-            Self::Unwell { .. } => PhaseName::Unwell,
+            Self::Unwell { .. } | Self::Ailing { .. } => PhaseName::Unwell,
             Self::Waiting { .. } => PhaseName::Waiting,
             Self::Stopping { .. } => PhaseName::Stopping,
             Self::Failed(_) => PhaseName::Failed,
@@ -149,9 +161,10 @@ impl Phase {
     pub(super) fn launch(&self) -> Option<&Launch> {
         match self {
             Self::Starting(launch) | Self::Stopping { launch, .. } => Some(launch),
-            Self::Greeting { life, .. } | Self::Connected { life, .. } | Self::Unwell { life, .. } => {
-                Some(&life.launch)
-            }
+            Self::Greeting { life, .. }
+            | Self::Connected { life, .. }
+            | Self::Unwell { life, .. }
+            | Self::Ailing { life, .. } => Some(&life.launch),
             Self::Stopped(_) | Self::Waiting { .. } | Self::Failed(_) => None,
         }
     }
@@ -159,9 +172,10 @@ impl Phase {
     /// The process, once there is one.
     pub(super) fn pid(&self) -> Option<Pid> {
         match self {
-            Self::Greeting { life, .. } | Self::Connected { life, .. } | Self::Unwell { life, .. } => {
-                Some(life.pid)
-            }
+            Self::Greeting { life, .. }
+            | Self::Connected { life, .. }
+            | Self::Unwell { life, .. }
+            | Self::Ailing { life, .. } => Some(life.pid),
             Self::Stopping { stage: Stage::Asked { pid, .. } | Stage::Killed { pid }, .. } => Some(*pid),
             _ => None,
         }
@@ -170,23 +184,28 @@ impl Phase {
     /// Since when the member has been reachable in this launch.
     pub(super) fn connected_since(&self) -> Option<Moment> {
         match self {
-            Self::Connected { since, .. } | Self::Unwell { since, .. } => Some(*since),
+            Self::Connected { since, .. } | Self::Unwell { since, .. } | Self::Ailing { since, .. } => {
+                Some(*since)
+            }
             _ => None,
         }
     }
 
     pub(super) fn handshake(&self) -> Option<&Arc<Handshake>> {
         match self {
-            Self::Connected { handshake, .. } | Self::Unwell { handshake, .. } => Some(handshake),
+            Self::Connected { handshake, .. }
+            | Self::Unwell { handshake, .. }
+            | Self::Ailing { handshake, .. } => Some(handshake),
             _ => None,
         }
     }
 
     pub(super) fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => {
-                Some(failure)
-            }
+            Self::Unwell { failure, .. }
+            | Self::Ailing { failure, .. }
+            | Self::Waiting { failure, .. }
+            | Self::Failed(failure) => Some(failure),
             Self::Stopping { then: Then::Fail(failure), .. } => Some(failure),
             _ => None,
         }
@@ -213,8 +232,10 @@ impl Phase {
         match self {
             Self::Starting(launch) => Some(launch.at + launch.manifest.start_timeout),
             Self::Greeting { until, .. } => Some(*until),
-            Self::Connected { health: Health::Quiet(next), .. } => *next,
-            Self::Connected { health: Health::Probing(until), .. } => Some(*until),
+            Self::Connected { health, .. } | Self::Ailing { health, .. } => match health {
+                Health::Quiet(next) => *next,
+                Health::Probing(until) => Some(*until),
+            },
             Self::Unwell { probe: Probe::At(next), until, .. } => Some(*next.min(until)),
             Self::Unwell { until, .. } => Some(*until),
             Self::Waiting { due: Due::At(due), .. } => Some(*due),
@@ -238,11 +259,12 @@ impl Phase {
             Self::Stopping { then: Then::Fail(failure), .. } => failure.what.clone(),
             Self::Stopping { then: Then::Rest, .. } => "asked to stop".into(),
             Self::Stopping { then: Then::Relaunch, .. } => "to be started again".into(),
-            Self::Stopping { then: Then::Leave, .. } => "its directory is gone".into(),
+            Self::Stopping { then: Then::Leave, .. } => GONE.into(),
             Self::Stopping { then: Then::ByExit(_), .. } => "its process is dead".into(),
-            Self::Unwell { failure, .. } | Self::Waiting { failure, .. } | Self::Failed(failure) => {
-                failure.what.clone()
-            }
+            Self::Unwell { failure, .. }
+            | Self::Ailing { failure, .. }
+            | Self::Waiting { failure, .. }
+            | Self::Failed(failure) => failure.what.clone(),
         }
     }
 }

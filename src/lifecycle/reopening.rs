@@ -118,6 +118,7 @@ impl Guild {
             let act = match &member.phase {
                 Phase::Greeting { .. } => Act::Greet,
                 Phase::Connected { health: Health::Probing(_), .. }
+                | Phase::Ailing { health: Health::Probing(_), .. }
                 | Phase::Unwell { probe: Probe::UnderWay, .. } => Act::Probe,
                 Phase::Stopping { stage: Stage::Killed { .. }, .. } => Act::Kill,
                 _ => continue,

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::link::{Ask, Link, LinkError, Session, protocol_version};
 use super::param_headers::ParamHeaders;
 use super::params::Params;
-use super::terms::{META_SERVER, STATELESS, WITH_SESSIONS};
-use super::wire::excerpt;
+use super::terms::{META_SERVER, STATELESS, WITH_SESSIONS, code};
+use super::wire::{beginning, excerpt};
 use crate::model::{Failure, Handshake, Offer, Tool};
 
 /// Pages of a tool list, and tools of one member, at the most; docs/operation.md, "Limits".
@@ -34,6 +34,9 @@ const NOTIFICATION: Duration = Duration::from_millis(100);
 const DISCOVERY: Duration = Duration::from_secs(5);
 /// One request of a handshake; the launch's own deadline comes first by default.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What a porter says of its plugin may be this long; characters.
+const LONGEST_COMPLAINT: usize = 500;
 
 /// Why a handshake has not succeeded yet.
 pub type Obstacle = String;
@@ -163,6 +166,25 @@ fn not_yet(error: &LinkError) -> Option<Obstacle> {
 
 fn refusal(method: &str, error: &LinkError) -> Failure {
     Failure::new(format!("its answer to {method} is no handshake: {error}"))
+}
+
+/// Asks a porter how its plugin is: `Some` tells what is wrong with it. Of what does not know `ping`, nothing
+/// is known to be wrong.
+pub async fn ping(link: &Link, patience: Duration) -> Result<Option<Failure>, LinkError> {
+    let ask = || Ask::new("ping", Params::default());
+    let answer = match link.request(ask(), patience).await {
+        // As in `page`: a kept connection may have been closed meanwhile.
+        Err(LinkError::Broken(_)) => link.request(ask(), patience).await,
+        answer => answer,
+    };
+    match answer {
+        Ok(_) => Ok(None),
+        Err(LinkError::Rpc(error)) if error.code == code::NO_SUCH_METHOD => Ok(None),
+        Err(LinkError::Rpc(error)) => {
+            Ok(Some(Failure::new(beginning(error.message.as_bytes(), LONGEST_COMPLAINT))))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The whole list, page by page.

@@ -21,7 +21,7 @@ pub use connections::{Answering, Connections};
 pub use connector::{Dial, Duplex, Stream};
 pub use example_member::serve_example;
 pub use exchange::{Exchange, Said};
-pub use handshake::{Obstacle, greet, introduction, list_tools};
+pub use handshake::{Obstacle, greet, introduction, list_tools, ping};
 pub use headers::{header_text, header_value};
 pub use link::{Ask, Link, LinkError, SavedSession};
 pub use message::{Malformed, Message};

@@ -113,11 +113,15 @@ impl Heard {
 
 /// The beginning of what a member sent, safe to print.
 pub fn excerpt(text: &[u8]) -> String {
-    const LONGEST: usize = 120;
-    let start = String::from_utf8_lossy(text.get(..LONGEST * 4).unwrap_or(text)).into_owned();
+    beginning(text, 120)
+}
+
+/// The first `longest` characters, safe to print.
+pub(super) fn beginning(text: &[u8], longest: usize) -> String {
+    let start = String::from_utf8_lossy(text.get(..longest * 4).unwrap_or(text)).into_owned();
     let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let mut short: String = start.trim().chars().map(printable).take(LONGEST).collect();
-    if start.chars().count() > LONGEST || text.len() > LONGEST * 4 {
+    let mut short: String = start.trim().chars().map(printable).take(longest).collect();
+    if start.chars().count() > longest || text.len() > longest * 4 {
         short.push('…');
     }
     if short.is_empty() { "(nothing)".into() } else { short }

@@ -29,11 +29,15 @@ pub use roster::{Changes, Entry, HallFacts, LastExit, Roster};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a walk through the members directory found.
+/// What a walk through the members directory found, and what is registered besides.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// A manifest, or the reason why there is none.
     pub papers: BTreeMap<MemberKey, Result<Arc<Manifest>, Rejection>>,
     /// Collections that stand there and could not be read: nothing is known of their members.
     pub unread: BTreeSet<String>,
+    /// Nothing was looked for but these; `None`: everything was.
+    pub only: Option<BTreeSet<MemberKey>>,
+    /// The registry stands there and could not be read: nothing is known of the members that it lists.
+    pub unlisted: bool,
 }

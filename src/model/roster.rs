@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::porter::Porter;
 use super::{
     Dialect, Exit, Instance, MemberKey, Offer, PhaseName, Pid, Port, Status, Timestamp, Tool, Transport,
     signal_name,
@@ -68,6 +69,13 @@ pub struct Entry {
     /// Nothing more happens by itself soon. For who waits on a command's outcome; not told outside.
     #[serde(skip)]
     pub settled: bool,
+    /// It answers, and says that what it stands in front of is not well: it is not waited for, and its tools are
+    /// not offered. Not told outside.
+    #[serde(skip)]
+    pub ailing: bool,
+    /// The plugin behind a porter; not told outside, since it holds secrets.
+    #[serde(skip)]
+    pub porter: Option<Arc<Porter>>,
     /// How long a call may take; not told outside.
     #[serde(skip)]
     pub call_timeout: Duration,

@@ -150,13 +150,15 @@ fn every_path_of_the_openapi_document_is_served() {
     house.member("ok", example());
     let hall = house.start();
     hall.until("ok", "connected");
+    hall.register(&crate::plugins::descriptor("chat"));
     let (_, document) = hall.get("/openapi.json");
     for (path, methods) in document["paths"].as_object().unwrap() {
         if path == "/v1/events" {
             continue;
         }
         for method in methods.as_object().unwrap().keys() {
-            let path = path.replace("{name}", "ok").replace("{wish}", "restart");
+            let path =
+                path.replace("{name}", "ok").replace("{wish}", "restart").replace("{plugin_id}", "chat");
             let (status, answer) = hall.http(&method.to_uppercase(), &path, "{}");
             assert!(!matches!(status, 405 | 404), "{method} {path}: {status} {answer}");
         }

@@ -44,9 +44,21 @@ fn a_second_hall_on_the_same_run_directory_names_the_first() {
 
 #[test]
 fn the_binary_knows_its_verbs() {
-    for verb in
-        ["run", "roster", "tools", "call", "start", "stop", "restart", "reload", "logs", "check", "doctor"]
-    {
+    for verb in [
+        "run",
+        "roster",
+        "tools",
+        "call",
+        "start",
+        "stop",
+        "restart",
+        "reload",
+        "logs",
+        "check",
+        "doctor",
+        "register",
+        "unregister",
+    ] {
         let help = std::process::Command::new(BINARY).args([verb, "--help"]).output().unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
         assert!(help.status.success() && text.contains("Example"), "{verb} --help has no example:\n{text}");

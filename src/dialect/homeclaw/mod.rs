@@ -131,8 +131,8 @@ fn sheet(top: Node, paper: &Paper, findings: &mut Findings) -> Option<Sheet> {
     let kind = behind::kind(&mut fields, findings);
     let module = fields.take_some("plugin_module");
     let config = kind.and_then(|kind| Config::take(&mut fields, kind, findings));
-    let restart = fields.take_some("restart").map(|field| guild::restart_policy(&field, findings));
-    let watch = fields.take_some("watch").map(|field| globs::globs(&field, findings));
+    let restart = fields.take_some("restart").and_then(|field| guild::restart_policy(&field, findings));
+    let watch = fields.take_some("watch").and_then(|field| globs::globs(&field, findings));
     fields.warn_of_the_rest(findings);
     let behind = match (kind?, config?) {
         (Type::Inline, config) => config.inline(module, paper.beside, findings),
@@ -145,8 +145,8 @@ fn sheet(top: Node, paper: &Paper, findings: &mut Findings) -> Option<Sheet> {
         plugin: Plugin { id, name: name?, ..plugin? },
         behind,
         timeout,
-        restart: restart.unwrap_or_else(|| Some(RestartPolicy::default()))?,
-        watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
+        restart: restart.unwrap_or_default(),
+        watch,
     })
 }
 
@@ -187,6 +187,7 @@ impl Sheet {
             stop_timeout: STOP,
             health_interval: plugin.health_check_url.is_some().then_some(HEALTH),
             porter: Some(Arc::new(Porter { plugin, behind, timeout })),
+            listed: false,
             watch,
             warnings: Vec::new(),
             digest,

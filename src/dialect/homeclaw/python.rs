@@ -22,7 +22,7 @@ pub(super) fn behind(
     module: Option<&Field>, config_file: Option<&Field>, beside: Beside, findings: &mut Findings,
 ) -> Option<Behind> {
     let config_file = match config_file {
-        Some(field) => config(field, beside, findings)?,
+        Some(field) => config(field, beside, findings),
         None => (beside.read)(LEGACY_FILE).map(|_| LEGACY_FILE.to_owned()),
     };
     let (file, class) = match module {
@@ -32,18 +32,18 @@ pub(super) fn behind(
     Some(Behind::Python { file, class, config_file })
 }
 
-/// The plugin's own configuration; `Some(None)` where it is not there.
-fn config(field: &Field, beside: Beside, findings: &mut Findings) -> Option<Option<String>> {
+/// The plugin's own configuration, where it is there.
+fn config(field: &Field, beside: Beside, findings: &mut Findings) -> Option<String> {
     let text = field.text(findings)?;
     if !is_within(&text) {
         field.wrong("a file in the plugin's directory, as in \"config.yml\"", findings);
         return None;
     }
     if (beside.read)(&text).is_some() {
-        return Some(Some(text));
+        return Some(text);
     }
     findings.warn(field.node.place(), &field.name, format!("is {text:?}, and there is no such file"));
-    Some(None)
+    None
 }
 
 /// `plugin`, `sub.module`, `plugins.weather.plugin` or `plugin.py`; behind a ":" the class.

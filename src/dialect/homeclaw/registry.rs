@@ -30,7 +30,7 @@ pub enum Listed {
     /// A directory with a manifest, or a manifest, relative to the members directory.
     Path { path: String, place: Place, field: String },
     /// A plugin elsewhere. Its id is the member's name.
-    Remote { id: MemberKey, place: Place, field: String, read: Result<Manifest, Rejection> },
+    Remote { id: MemberKey, place: Place, field: String, read: Box<Result<Manifest, Rejection>> },
 }
 
 /// Reads it. `shown` is the file as messages name it, `dir` the members directory, absolute: plugins that
@@ -80,7 +80,7 @@ fn listed(entry: &Field, shown: &Path, dir: &Path, findings: &mut Findings) -> O
             let sheet = mcp_server(url);
             let id = MemberKey::parse(&sheet.plugin.id).ok()?;
             let manifest = sheet.manifest(dir, digest_of(entry.node));
-            Some(Listed::Remote { id, place, field, read: Ok(manifest) })
+            Some(Listed::Remote { id, place, field, read: Box::new(Ok(manifest)) })
         }
         Value::Text(path) => Some(Listed::Path { path, place, field }),
         Value::Object(_) => {
@@ -134,7 +134,7 @@ fn remote(entry: &Field, shown: &Path, dir: &Path, findings: &mut Findings) -> O
     let mut own = Findings::new(shown);
     let sheet = remote_sheet(id, fields, &mut own);
     let manifest = sheet.map(|sheet| sheet.manifest(dir, digest_of(entry.node)));
-    Some(Listed::Remote { id: key, place, field, read: own.conclude(manifest) })
+    Some(Listed::Remote { id: key, place, field, read: Box::new(own.conclude(manifest)) })
 }
 
 fn remote_sheet(id: String, mut fields: Fields, findings: &mut Findings) -> Option<Sheet> {
@@ -197,7 +197,7 @@ mod tests {
 
     fn remote(text: &str) -> (String, Result<Manifest, Rejection>) {
         match read(text).listed.pop() {
-            Some(Listed::Remote { id, read, .. }) => (id.to_string(), read),
+            Some(Listed::Remote { id, read, .. }) => (id.to_string(), *read),
             other => panic!("{other:?}"),
         }
     }

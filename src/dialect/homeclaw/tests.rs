@@ -246,6 +246,10 @@ fn a_fault_names_place_field_what_stands_there_and_what_would_be_right() {
     for (text, fault) in cases {
         assert_eq!(faults(yaml(text)), [fault], "{text}");
     }
+}
+
+#[test]
+fn a_fault_of_what_a_plugin_stands_behind_names_its_field() {
     let cases = [
         (
             "type: rpc",
@@ -292,6 +296,13 @@ fn a_fault_names_place_field_what_stands_there_and_what_would_be_right() {
             "type: mcp\nconfig: {transport: sse}",
             ":5:9: config.base_url: is missing in the object that begins here; add base_url: \"http://127.0.0.1:3100\"",
         ),
+    ];
+    refused_with(&cases);
+}
+
+#[test]
+fn a_fault_of_what_a_plugin_can_do_names_its_field() {
+    let cases = [
         (
             "health_check_url: /health",
             ":4:19: health_check_url: is the text \"/health\"; it must be a URL, as in \"http://127.0.0.1:3100\": it begins with \"http://\" or \"https://\"",
@@ -326,6 +337,11 @@ fn a_fault_names_place_field_what_stands_there_and_what_would_be_right() {
             ":4:10: restart: is the text \"often\"; it must be \"on-failure\" or \"always\" or \"never\"",
         ),
     ];
+    refused_with(&cases);
+}
+
+/// Each rest of a manifest has this one fault.
+fn refused_with(cases: &[(&str, &str)]) {
     for (rest, fault) in cases {
         let found = faults(yaml(&format!("{BASE}{rest}")));
         assert_eq!(found, [format!("m/plugin.yaml{fault}")], "{rest}");

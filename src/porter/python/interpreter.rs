@@ -31,7 +31,7 @@ pub(super) fn find(dir: &Path) -> Result<String, String> {
             return path
                 .into_os_string()
                 .into_string()
-                .map_err(|path| format!("the name {path:?} is not UTF-8"));
+                .map_err(|path| format!("the name {} is not UTF-8", path.display()));
         }
         // An environment whose interpreter was moved away is not as good as none.
         if own.join("pyvenv.cfg").exists() {

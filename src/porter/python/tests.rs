@@ -73,7 +73,7 @@ impl Folder {
     }
 
     async fn refused(&self) -> String {
-        self.open(None).await.err().expect("it does not start")
+        self.open(None).await.expect_err("it does not start")
     }
 }
 

@@ -14,7 +14,7 @@ use crate::mcp::Mcp;
 fn calls() -> [(&'static str, &'static str, Value, &'static str); 5] {
     [
         ("inline", "convert", json!({"value": 1000, "unit": "m", "to": "km"}), "1"),
-        ("legacy", "run", json!({"user_input": "hello"}), ""),
+        ("legacy", "echo", json!({"user_input": "hello"}), "hello"),
         ("subprocess", "roll", json!({"notation": "2d6+1"}), "2d6+1 = "),
         ("mcp", "handle_request", json!({"user_input": "please roll 3d4"}), "3d4 = "),
         ("http", "roll", json!({"notation": "2d6+1"}), "2d6+1 = "),
@@ -49,7 +49,7 @@ fn house() -> (House, Server) {
     assert!(manifest.contains(":3100"), "{manifest}");
     fs::write(dir.join("plugin.yaml"), manifest.replace("3100", &port)).unwrap();
     let mut command = Command::new(crate::hall::python());
-    let server = command.arg("server.py").args(["--port", &port]).current_dir(&dir);
+    let server = command.args(["server.py", &port]).current_dir(&dir);
     let server = Server(server.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     eventually("its server listens", || {
         std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap())).ok()

@@ -180,6 +180,9 @@ impl<'a> Fields<'a> {
     /// The fields that nobody asked for, as they are.
     pub(super) fn rest(self, findings: &mut Findings) -> Map<String, serde_json::Value> {
         let json = |(key, node): (Key<'a>, Node<'a>)| {
+            if findings.are_enough() {
+                return None;
+            }
             let field = Field { node, name: join(&self.path, &key.text) };
             Some((key.text.into_owned(), field.json(findings)?))
         };

@@ -111,5 +111,5 @@ fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order() {
     };
     assert_eq!(told(from_env(), &[])["model"], "middle");
     let told_by_flag = told(from_env(), &["--llm-model", "large", "--llm-base-url=https://h/v1"]);
-    assert_eq!(told_by_flag, json!({"baseUrl": "https://h/v1", "model": "large", "apiKey": "sesame"}));
+    assert_eq!(told_by_flag, json!({"base_url": "https://h/v1", "model": "large", "api_key": "sesame"}));
 }

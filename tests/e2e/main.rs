@@ -18,6 +18,8 @@ mod hall;
 mod handover;
 mod hardships;
 mod health;
+mod homeclaw_examples;
+mod homeclaw_mcp;
 mod homeclaw_papers;
 mod homeclaw_tools;
 mod lifecycle;

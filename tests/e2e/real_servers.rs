@@ -12,7 +12,7 @@ use crate::hall::{BINARY, Hall, House, eventually, is_alive, rogue_mcp};
 
 /// A path below the fixtures, which must be there.
 #[track_caller]
-fn fixture(path: &str) -> String {
+pub fn fixture(path: &str) -> String {
     let in_target = || repository().join("target/fixtures");
     let fixtures = std::env::var_os("GUILD_HALL_FIXTURES").map_or_else(in_target, PathBuf::from);
     let found = std::path::absolute(fixtures.join(path)).unwrap();
@@ -42,7 +42,7 @@ fn example(name: &str) -> Value {
 }
 
 /// A hall that finds `bun`, and whose `cargo` finds what tests/run has built.
-fn start(house: &House, flags: &[&str]) -> Hall {
+pub fn start(house: &House, flags: &[&str]) -> Hall {
     let path = format!("{}:{}", fixture("node_modules/.bin"), std::env::var("PATH").unwrap());
     let mut command = Command::new(BINARY);
     command.env("PATH", path).env("CARGO_TARGET_DIR", fixture("examples/rust/target"));

@@ -168,6 +168,8 @@ impl Sheet {
         let is_processed = plugin.capabilities.iter().any(|capability| capability.post_process);
         let processing = if is_processed { POST_PROCESSING } else { Duration::ZERO };
         let porter = super::porter();
+        // It may be away at any time, and nothing else would tell.
+        let is_remote = matches!(behind, Behind::Remote { .. });
         Manifest {
             name: plugin.id.clone(),
             display_name: plugin.name.clone(),
@@ -185,7 +187,7 @@ impl Sheet {
             start_timeout,
             call_timeout: timeout + processing + GRACE,
             stop_timeout: STOP,
-            health_interval: plugin.health_check_url.is_some().then_some(HEALTH),
+            health_interval: (plugin.health_check_url.is_some() || is_remote).then_some(HEALTH),
             porter: Some(Arc::new(Porter { plugin, behind, timeout })),
             listed: false,
             watch,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::hall::{BINARY, Hall, House, eventually, python};
 use crate::mcp::Mcp;
-use crate::traces::{descendants, error, lines, pid, until_dead};
+use crate::traces::{descendants, error, lines, pid, printed, until_dead};
 
 fn fixture(name: &str) -> String {
     format!("{}/tests/members/homeclaw/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -110,7 +110,8 @@ fn assert_answers(result: &Value, text: &str) {
 /// The text of a result, which is JSON.
 #[track_caller]
 fn parsed(result: &Value) -> Value {
-    serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap()
+    let text = result["content"][0]["text"].as_str().unwrap();
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {result}"))
 }
 
 /// A port that nobody listens on.
@@ -480,27 +481,77 @@ fn an_unhealthy_server_is_an_error_in_the_roster_and_comes_back_by_itself() {
     let server = Server::start(&house, "moody", &[]);
     let health = format!("{}/health", server.url());
     let dir = served(&house, "moody", &server.url(), json!({"health_check_url": health}));
-    let mut hall = house.start();
-    let before = hall.until("moody", "connected");
-    for _ in 0..2 {
-        fs::write(dir.join("ill"), "").unwrap();
-        let ill = hall.until_entry("moody", "is an error", |entry| entry["status"] == "error");
-        assert!(error(&ill).contains("out of order") && error(&ill).contains(&health), "{ill:#}");
-        assert_eq!(hall.call("moody", "moody", json!({"user_input": "fine"})).0, 409, "it is not called");
-        fs::remove_file(dir.join("ill")).unwrap();
-        let well = hall.until("moody", "connected");
-        assert_eq!((pid(&well), &well["restarts"], &well["error"]), (pid(&before), &json!(0), &Value::Null));
-        assert_answers(&called(&hall, "moody", "moody", json!({"user_input": "fine"})), "fine");
-    }
-    // The porter outlives the hall, and the hall's death is nothing to the server.
-    hall.signal(Signal::KILL);
-    hall.wait();
     let hall = house.start();
-    assert_eq!(pid(&hall.until("moody", "connected")), pid(&before));
+    let before = hall.until("moody", "connected");
+    fs::write(dir.join("ill"), "").unwrap();
+    assert!(!hall.is_well("moody"));
+    let ill = hall.until_entry("moody", "is an error", |entry| entry["status"] == "error");
+    assert!(error(&ill).contains("out of order") && error(&ill).contains(&health), "{ill:#}");
+    assert_eq!(hall.call("moody", "moody", json!({"user_input": "fine"})).0, 409, "it is not called");
+    fs::remove_file(dir.join("ill")).unwrap();
+    let well = hall.until("moody", "connected");
+    assert_eq!((pid(&well), &well["restarts"], &well["error"]), (pid(&before), &json!(0), &Value::Null));
+    assert_answers(&called(&hall, "moody", "moody", json!({"user_input": "fine"})), "fine");
     drop(server);
+    // Nobody asks: it is looked after anyway.
     let gone = hall.until_entry("moody", "is an error", |entry| entry["status"] == "error");
     assert!(error(&gone).contains("cannot be reached"), "{gone:#}");
     assert_eq!((pid(&gone), &gone["restarts"]), (pid(&before), &json!(0)));
+}
+
+#[test]
+fn porters_of_both_types_outlive_the_hall() {
+    let house = House::new();
+    let server = Server::start(&house, "served", &[]);
+    served(&house, "served", &server.url(), json!({}));
+    once(&house, "once", &["rich"]);
+    let mut hall = house.start();
+    let before = ["served", "once"].map(|name| pid(&hall.until(name, "connected")));
+    hall.signal(Signal::KILL);
+    hall.wait();
+    let hall = house.start();
+    assert_eq!(["served", "once"].map(|name| pid(&hall.until(name, "connected"))), before);
+    assert_answers(&called(&hall, "served", "served", json!({"user_input": "fine"})), "fine");
+    assert_answers(&called(&hall, "once", "rich", json!({})), "sunny");
+}
+
+/// The examples as they are shipped, and their server on a port of this test.
+#[test]
+fn the_examples_work() {
+    let house = House::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/homeclaw");
+    let copy = |example: &str, file: &str| {
+        let text = fs::read_to_string(examples.join(example).join(file)).unwrap();
+        fs::write(house.member_dir(&format!("homeclaw/{example}")).join(file), text).unwrap();
+    };
+    copy("subprocess", "plugin.yaml");
+    copy("subprocess", "plugin.js");
+    let port = free_port();
+    let text = fs::read_to_string(examples.join("http/plugin.yaml")).unwrap();
+    let text = text.replace("127.0.0.1:3100", &format!("127.0.0.1:{port}"));
+    fs::write(house.member_dir("homeclaw/http").join("plugin.yaml"), text).unwrap();
+    let checked = house.cli(&["check", house.members().to_str().unwrap()]);
+    let printed = printed(&checked);
+    assert!(checked.status.success() && !printed.contains("warning"), "{printed}");
+
+    let hall = house.start();
+    hall.until("homeclaw/subprocess", "connected");
+    let early = hall.until_entry("homeclaw/http", "waits for its server", |entry| entry["status"] == "error");
+    let mut command = Command::new(python());
+    command.arg(examples.join("http/server.py")).arg(port.to_string());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let _server = Server { child, port };
+    assert_eq!(pid(&hall.until("homeclaw/http", "connected")), pid(&early));
+    for name in ["homeclaw/subprocess", "homeclaw/http"] {
+        let rolled = called(&hall, name, "roll", json!({"notation": "2d6+1", "times": 3}));
+        assert_eq!(rolled["structuredContent"]["totals"].as_array().map(Vec::len), Some(3), "{rolled}");
+        let once = called(&hall, name, "roll", json!({"notation": "d20"}));
+        assert_eq!(once["structuredContent"]["totals"].as_array().map(Vec::len), Some(1), "{once}");
+        let side = called(&hall, name, "flip", json!({}));
+        assert!(side["content"][0]["text"] == "heads" || side["content"][0]["text"] == "tails", "{side}");
+        assert_fails(&called(&hall, name, "roll", json!({"notation": "x"})), &["cannot roll \"x\""]);
+        assert_fails(&called(&hall, name, "roll", json!({"times": "3"})), &["\"notation\"", "\"times\""]);
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod hall;
 mod handover;
 mod hardships;
 mod health;
+mod homeclaw_inline;
 mod lifecycle;
 mod llm;
 mod logs;

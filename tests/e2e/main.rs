@@ -19,6 +19,7 @@ mod handover;
 mod hardships;
 mod health;
 mod homeclaw_examples;
+mod homeclaw_inline;
 mod homeclaw_mcp;
 mod homeclaw_papers;
 mod homeclaw_tools;

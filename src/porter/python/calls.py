@@ -13,7 +13,10 @@ import threading
 import traceback
 
 from _guild_hall import homeclaw
+from _guild_hall.attributes import NONE, PerCall, current
+from _guild_hall.core import CoreInterface
 from _guild_hall.loading import Refused
+from _guild_hall.records import prompt_request
 
 # Methods that are not async run on so many threads at the most; further calls wait for one.
 MOST_THREADS = 8
@@ -22,18 +25,13 @@ MOST_SAID = 1000
 # The porter has fewer under way at a time: the others are such as were given up and run on.
 MOST_CALLS = 512
 
-# No value; None may be one.
-NONE = object()
-
-current = contextvars.ContextVar("guild_hall_call", default=None)
-
 
 class Call:
     def __init__(self, message):
         self.number = message["call"]
         self.capability = message["capability"]
         self.arguments = message["arguments"]
-        self.prompt = homeclaw.prompt_request(message["request"])
+        self.prompt = prompt_request(message["request"])
         # Attributes of the plugin, as this call alone sees them.
         self.own = {}
         self.said = []
@@ -81,7 +79,7 @@ class Desk:
         # The plugin's configuration, while `turn` sees another.
         self.config = NONE
         self.outside = contextvars.copy_context()
-        homeclaw.CoreInterface.hear = staticmethod(self.hear)
+        CoreInterface.hear = staticmethod(self.hear)
         for name in ("promptRequest", "user_input"):
             PerCall.put(self, name)
         PerCall.put(self, "config")
@@ -254,49 +252,6 @@ class Desk:
             stack = call.task.get_stack()
             frame = stack[-1] if stack else None
         return "" if frame is None else " in " + where(frame)
-
-
-class PerCall:
-    """An attribute of the plugin of which a call that runs beside others has its own value. Threads that
-    the plugin has made itself see the plugin's."""
-
-    def __init__(self, desk, name, default):
-        self.desk = desk
-        self.name = name
-        self.default = default
-
-    @classmethod
-    def put(cls, desk, name):
-        kind = type(desk.plugin)
-        default = inspect.getattr_static(kind, name, None)
-        # What the plugin has thought of itself is left as it is.
-        if hasattr(default, "__get__") or not hasattr(desk.plugin, "__dict__"):
-            return
-        setattr(kind, name, cls(desk, name, default))
-
-    def __get__(self, plugin, _kind=None):
-        if plugin is None:
-            return self.default
-        call = current.get()
-        if call is not None:
-            if self.name in call.own:
-                return call.own[self.name]
-            if self.is_beside(call):
-                return self.desk.config
-        return plugin.__dict__.get(self.name, self.default)
-
-    def __set__(self, plugin, value):
-        call = current.get()
-        if call is not None and self.name in call.own:
-            call.own[self.name] = value
-        elif call is not None and self.is_beside(call):
-            self.desk.config = value
-        else:
-            plugin.__dict__[self.name] = value
-
-    def is_beside(self, call):
-        """Is it the configuration that another call sees with its own parameters in it?"""
-        return self.name == "config" and self.desk.config is not NONE and call is not self.desk.turn
 
 
 class Pool:

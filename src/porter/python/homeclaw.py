@@ -2,229 +2,21 @@
 `core`, and a `loguru` that writes to the log. Each stands in only where the plugin's own environment
 has none. Called by `loading` before the plugin is imported."""
 
-import collections.abc
 import copy
-import dataclasses
 import datetime
-import enum
 import importlib.machinery
 import json
 import os
 import pathlib
 import sys
-import time
 import traceback
 import types
-import typing
 
-NO_MODEL = (
-    "Guild Hall has no language model for plugins to call: return the text, and let the capability's "
-    "post_process have it processed"
-)
+from _guild_hall import records
+from _guild_hall.core import NO_MODEL, CoreInterface
 
 # What `loading` was told of the plugin.
-told: dict = {"dir": "", "config": {}, "config_file": None, "plugin": {}}
-
-
-class ChannelType(enum.Enum):
-    Email = "EMAIL"
-    SMS = "SMS"
-    Phone = "PHONE"
-    IM = "IM"
-
-    @classmethod
-    def list(cls):
-        return [member.value for member in cls]
-
-
-class ContentType(enum.Enum):
-    TEXT = "TEXT"
-    TEXTWITHIMAGE = "TEXTWITHIMAGE"
-    IMAGE = "IMAGE"
-    AUDIO = "AUDIO"
-    VIDEO = "VIDEO"
-    HTML = "HTML"
-    OTHER = "OTHER"
-
-    @classmethod
-    def list(cls):
-        return [member.value for member in cls]
-
-
-class Record:
-    """What plugins know of HomeClaw's records: they are pydantic models there."""
-
-    def model_dump(self, **_ignored):
-        return {field.name: copy.deepcopy(getattr(self, field.name)) for field in dataclasses.fields(self)}
-
-    def dict(self, **_ignored):
-        return self.model_dump()
-
-    def model_dump_json(self, **_ignored):
-        plain = lambda value: value.value if isinstance(value, enum.Enum) else str(value)
-        return json.dumps(self.model_dump(), default=plain)
-
-    def json(self, **_ignored):
-        return self.model_dump_json()
-
-    def model_copy(self, deep=False, **_ignored):
-        return copy.deepcopy(self) if deep else copy.copy(self)
-
-    def copy(self, deep=False, **_ignored):
-        return self.model_copy(deep=deep)
-
-
-@dataclasses.dataclass
-class PromptRequest(Record):
-    request_id: str = ""
-    channel_name: str = ""
-    request_metadata: dict = dataclasses.field(default_factory=dict)
-    channelType: typing.Any = ChannelType.IM
-    user_name: str = ""
-    app_id: str = ""
-    user_id: str = ""
-    contentType: typing.Any = ContentType.TEXT
-    system_user_id: typing.Optional[str] = None
-    text: str = ""
-    action: str = "respond"
-    host: str = ""
-    port: int = 0
-    images: typing.List[str] = dataclasses.field(default_factory=list)
-    videos: typing.List[str] = dataclasses.field(default_factory=list)
-    audios: typing.List[str] = dataclasses.field(default_factory=list)
-    files: typing.Optional[typing.List[str]] = None
-    timestamp: float = 0.0
-    chat_context: typing.Optional[str] = None
-
-
-@dataclasses.dataclass
-class PluginRequest(Record):
-    request_id: str = ""
-    plugin_id: str = ""
-    user_input: str = ""
-    user_id: str = ""
-    user_name: str = ""
-    channel_name: str = ""
-    channel_type: str = ""
-    app_id: str = ""
-    chat_context: typing.Optional[str] = None
-    metadata: dict = dataclasses.field(default_factory=dict)
-    capability_id: typing.Optional[str] = None
-    capability_parameters: typing.Optional[dict] = None
-
-
-@dataclasses.dataclass
-class PluginResult(Record):
-    request_id: str = ""
-    plugin_id: str = ""
-    success: bool = True
-    text: str = ""
-    error: typing.Optional[str] = None
-    metadata: dict = dataclasses.field(default_factory=dict)
-
-
-def prompt_request(request):
-    """A plugin request, as an inline plugin sees it."""
-    channel_type = request.get("channel_type") or ChannelType.IM.value
-    metadata = request.get("metadata")
-    metadata = dict(metadata) if isinstance(metadata, dict) else {}
-    for name in ("capability_id", "capability_parameters"):
-        if request.get(name) is not None:
-            metadata[name] = request[name]
-    return PromptRequest(
-        request_id=request.get("request_id") or "",
-        channel_name=request.get("channel_name") or "",
-        request_metadata=metadata,
-        channelType=ChannelType(channel_type) if channel_type in ChannelType.list() else channel_type,
-        user_name=request.get("user_name") or "",
-        app_id=request.get("app_id") or "",
-        user_id=request.get("user_id") or "",
-        text=request.get("user_input") or "",
-        timestamp=time.time(),
-        chat_context=request.get("chat_context"),
-    )
-
-
-class Done(collections.abc.Coroutine):
-    """Has happened already. It may be awaited, and need not be."""
-
-    def send(self, _value):
-        raise StopIteration
-
-    def throw(self, *error):
-        raise error[0]
-
-    def close(self):
-        pass
-
-    def __await__(self):
-        return iter(())
-
-
-class CoreInterface:
-    """HomeClaw's core, as plugins see it. What is sent to a channel is what the call has said."""
-
-    # Takes a text, the request that it answers, and paths of media; `calls` puts it here.
-    hear = None
-
-    def send_response_to_request_channel(self, response="", request=None, **media):
-        return self._say(response, request, media)
-
-    def send_response_for_plugin(self, response="", request=None, **media):
-        return self._say(response, request, media)
-
-    def send_response_to_latest_channel(self, response="", **media):
-        return self._say(response, None, media)
-
-    def send_response_to_channel_by_key(self, key="", response="", **media):
-        return self._say(response, None, media)
-
-    def deliver_to_user(self, user_id="", text="", **media):
-        return self._say(text, None, media)
-
-    def _say(self, text, request, media):
-        media = {name: value for name, value in media.items() if name in MEDIA and value}
-        if self.hear is None:
-            sys.stderr.write("the plugin says, before it is called: %s\n" % (text,))
-        else:
-            self.hear("" if text is None else str(text), request, media)
-        return Done()
-
-    def check_permission(self, *_given, **_named):
-        return True
-
-    def get_latest_chat_info(self):
-        return None, None, None
-
-    def get_latest_chats(self, *_given, **_named):
-        return []
-
-    def get_latest_chats_by_role(self, *_given, **_named):
-        return []
-
-    def get_session_transcript(self, *_given, **_named):
-        return []
-
-    def add_chat_history(self, *_given, **_named):
-        return None
-
-    def add_chat_history_by_role(self, *_given, **_named):
-        return None
-
-    def add_user_input_to_memory(self, *_given, **_named):
-        return Done()
-
-    def get_session_id(self, *_given, **_named):
-        return ""
-
-    def get_run_id(self, *_given, **_named):
-        return ""
-
-    async def openai_chat_completion(self, *_given, **_named):
-        raise RuntimeError(NO_MODEL)
-
-
-MEDIA = ("image_path", "video_path", "audio_path", "images", "videos", "audios")
+told = {"dir": "", "config": {}, "config_file": None, "plugin": {}}
 core = CoreInterface()
 
 
@@ -413,11 +205,14 @@ class Logger:
 STAND_INS = {
     "base": {},
     "base.base": {
-        "ChannelType": ChannelType,
-        "ContentType": ContentType,
-        "PromptRequest": PromptRequest,
-        "PluginRequest": PluginRequest,
-        "PluginResult": PluginResult,
+        kind.__name__: kind
+        for kind in (
+            records.ChannelType,
+            records.ContentType,
+            records.PromptRequest,
+            records.PluginRequest,
+            records.PluginResult,
+        )
     },
     "base.BasePlugin": {"BasePlugin": BasePlugin},
     "base.SchedulerPlugin": {"SchedulerPlugin": SchedulerPlugin},

@@ -77,7 +77,7 @@ impl Link {
     }
 
     /// Sends the very first line, and waits for what becomes of it; `None` if the worker is gone.
-    pub(super) async fn first(&self, line: &Value) -> Option<Answer> {
+    pub(super) async fn first(&self, line: &impl serde::Serialize) -> Option<Answer> {
         let (sender, answer) = oneshot::channel();
         self.waiting.state().answers.insert(0, sender);
         self.unwritten.send((0, as_line(line))).await.ok()?;
@@ -229,7 +229,7 @@ async fn read(pipe: pipe::Receiver, waiting: Arc<Waiting>) {
 }
 
 /// Of a value of our own, all of whose keys are texts.
-fn as_line(value: &Value) -> Vec<u8> {
+fn as_line(value: &impl serde::Serialize) -> Vec<u8> {
     let mut line = serde_json::to_vec(value).unwrap_or_default();
     line.push(b'\n');
     line

@@ -21,13 +21,14 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use self::config::Tree;
 use self::keeping::Order;
 use self::link::{Answer, Link};
 use self::vigil::{Health, Vigil, health};
 use super::reply::Reply;
 use super::request::Asked;
 use crate::model::Exit;
-use crate::model::porter::{Behind, Porter};
+use crate::model::porter::{Behind, Plugin, Porter};
 
 /// So many calls are under way at a time; further ones wait.
 const MOST_CALLS: usize = 64;
@@ -56,14 +57,17 @@ impl Python {
         let interpreter = interpreter::find(dir)?;
         let config = config::read(dir, config_file.as_deref())?;
         let directory = dir.to_str().ok_or_else(|| format!("the name {} is not UTF-8", dir.display()))?;
-        let start = json!({
-            "dir": directory,
-            "file": file,
-            "class": class,
-            "config": config.values,
-            "config_file": config.file,
-            "plugin": porter.plugin,
-        });
+        let first = First {
+            modules: MODULES,
+            start: Start {
+                dir: directory,
+                file,
+                class: class.as_deref(),
+                config: config.values,
+                config_file: config.file,
+                plugin: &porter.plugin,
+            },
+        };
         let (ward, pipes) = interpreter::start(interpreter, dir)?;
         let (orders, ordered) = watch::channel(Order::Live);
         let (told, exit) = watch::channel(None);
@@ -76,7 +80,7 @@ impl Python {
             orders: Arc::new(orders),
             exit,
         };
-        match python.link.first(&json!({"modules": MODULES, "start": start})).await {
+        match python.link.first(&first).await {
             Some(Answer { failed: None, .. }) => Ok(python),
             Some(Answer { failed: Some(why), .. }) => Err(why),
             None => Err(format!("Python {} before the plugin was ready", python.how_it_ended().await)),
@@ -146,6 +150,23 @@ impl Python {
     }
 }
 
+/// The first line.
+#[derive(serde::Serialize)]
+struct First<'a> {
+    modules: [(&'static str, &'static str); 8],
+    start: Start<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Start<'a> {
+    dir: &'a str,
+    file: &'a str,
+    class: Option<&'a str>,
+    config: Tree,
+    config_file: Option<String>,
+    plugin: &'a Plugin,
+}
+
 /// A call whose answer nobody has waited for, once it is dropped.
 struct Unanswered<'a>(Option<&'a Python>);
 
@@ -158,10 +179,13 @@ impl Drop for Unanswered<'_> {
 }
 
 /// The worker, in the order in which its modules need each other.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 8] = [
     ("results", include_str!("results.py")),
+    ("records", include_str!("records.py")),
+    ("core", include_str!("core.py")),
     ("homeclaw", include_str!("homeclaw.py")),
     ("loading", include_str!("loading.py")),
+    ("attributes", include_str!("attributes.py")),
     ("calls", include_str!("calls.py")),
     ("worker", include_str!("worker.py")),
 ];

@@ -14,7 +14,7 @@ use std::path::Path;
 use crate::model::{Diagnosis, Digest, Manifest, Rejection};
 
 pub use globs::{glob, is_literal};
-pub use registration::{Refused, Registered, WrongField, registration};
+pub use registration::{FieldFault, Refused, Registered, registration};
 
 /// The file names of all dialects, in the order in which they win beside each other.
 pub const MANIFEST_FILES: [&str; 1] = [guild::FILE];

@@ -1,7 +1,7 @@
 //! A plugin that registers itself: the body of `POST /api/plugins/register`.
 //!
 //! MERGER: this file stands in for what the dialect `homeclaw` provides under the same names. Keep that one's
-//! `registration`, `Registered`, `Refused` and `WrongField`, and remove this file.
+//! `registration`, `Registered`, `Refused` and `FieldFault`, and remove this file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,31 +28,31 @@ pub struct Registered {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// These are missing, or of another type than they must be.
-    Fields(Vec<WrongField>),
+    Fields(Vec<FieldFault>),
     /// All is there, and it makes no sense.
     Meaning(String),
 }
 
-/// A field, by its path (`capabilities[0].id`), and what is wrong with it.
+/// A field, by its path (`capabilities[0].id`; `body` for the whole), and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WrongField {
+pub struct FieldFault {
     pub field: String,
     pub message: String,
 }
 
 struct Reader {
-    wrong: Vec<WrongField>,
+    wrong: Vec<FieldFault>,
 }
 
 /// Reads a descriptor. `dir` is the directory that the plugin's process gets.
 pub fn registration(body: &[u8], dir: &Path) -> Result<Registered, Refused> {
     let mut reader = Reader { wrong: Vec::new() };
     let value: Value = serde_json::from_slice(body).map_err(|error| {
-        Refused::Fields(vec![WrongField { field: String::new(), message: format!("is not JSON: {error}") }])
+        Refused::Fields(vec![FieldFault { field: "body".into(), message: format!("is not JSON: {error}") }])
     })?;
     let Value::Object(all) = value else {
         let message = "is no object".to_owned();
-        return Err(Refused::Fields(vec![WrongField { field: String::new(), message }]));
+        return Err(Refused::Fields(vec![FieldFault { field: "body".into(), message }]));
     };
     let id = reader.text(&all, "", "plugin_id");
     let name = reader.text(&all, "", "name");
@@ -130,7 +130,7 @@ impl Reader {
             None => format!("is missing; it must be {right}"),
             Some(_) => format!("must be {right}"),
         };
-        self.wrong.push(WrongField { field: field.into(), message });
+        self.wrong.push(FieldFault { field: field.into(), message });
     }
 
     fn text(&mut self, from: &Map<String, Value>, path: &str, name: &str) -> String {

@@ -17,6 +17,7 @@ mod opening;
 mod plugin_id;
 mod publish;
 mod registered;
+mod registered_file;
 mod registration;
 mod remains;
 mod run_dir;

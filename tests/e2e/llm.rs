@@ -92,7 +92,11 @@ fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order() {
         let environment = String::from_utf8(environment).unwrap();
         let told = environment.split('\0').find_map(|variable| variable.strip_prefix("GUILD_HALL_LLM="));
         let told = told.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
-        assert_eq!(told.is_null(), environment.contains("THE_KEY="), "it is for the hall alone once it is named");
+        assert_eq!(
+            told.is_null(),
+            environment.contains("THE_KEY="),
+            "it is for the hall alone once it is named"
+        );
         hall.stop();
         told
     };

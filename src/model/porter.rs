@@ -1,5 +1,6 @@
 //! What a porter is told: whom it stands in front of, and how it reaches it.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -119,4 +120,24 @@ pub struct Program {
     pub args: Vec<String>,
     /// In the order of the document.
     pub env: Vec<(String, String)>,
+}
+
+/// A language model behind an OpenAI-compatible endpoint.
+#[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Llm {
+    /// Up to `/chat/completions`.
+    pub base_url: String,
+    pub model: String,
+    pub api_key: Option<String>,
+}
+
+impl Llm {
+    /// Stands in the environment of a porter, as JSON; what a porter starts does not get it.
+    pub const VARIABLE: &str = "GUILD_HALL_LLM";
+}
+
+impl fmt::Debug for Llm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Llm({} at {})", self.model, self.base_url)
+    }
 }

@@ -46,6 +46,3 @@ pub use ward::{Pipes, Stderr, Ward, adopt_orphans, die_as};
 
 /// Stands in the environment of every process that a hall starts, with the id of the launch.
 pub const INSTANCE_VARIABLE: &str = "GUILD_HALL_INSTANCE";
-/// Stands in the environment of porters, and of nothing that they start: `{"baseUrl", "model", "apiKey"?}` of the
-/// language model.
-pub const LLM_VARIABLE: &str = "GUILD_HALL_LLM";

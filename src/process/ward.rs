@@ -7,11 +7,11 @@ use std::path::Path;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use super::INSTANCE_VARIABLE;
 use super::command::{CommandError, Ends, Environment, start};
 use super::leader::Leader;
 use super::sweep::{carriers, reap_orphans, registry};
-use super::{INSTANCE_VARIABLE, LLM_VARIABLE};
-use crate::model::porter::Program;
+use crate::model::porter::{Llm, Program};
 use crate::model::{Exit, Instance, Pid};
 
 /// Stands in the environment of everything that one ward has started.
@@ -83,7 +83,7 @@ impl Ward {
     fn start(program: &Program, dir: &Path, instance: Instance, ends: &Ends) -> Result<Self, CommandError> {
         let mark = instance.to_string();
         let mut env: Environment = std::env::vars_os().collect();
-        for own in ["PORT", LLM_VARIABLE] {
+        for own in ["PORT", Llm::VARIABLE] {
             env.remove(std::ffi::OsStr::new(own));
         }
         env.extend(program.env.iter().map(|(name, value)| (name.into(), value.into())));

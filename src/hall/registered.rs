@@ -155,10 +155,11 @@ impl Registered {
             let why = format!("it would be the member {key}, which is registered with the id {other:?}");
             return Err(RegisterError::Taken(why));
         }
-        // One that was just unregistered has yet to end: it stands in no directory of its own.
+        // One that was unregistered and has yet to end stands in no directory of its own.
         let owned: BTreeSet<&MemberKey> = self.plugins.values().map(|plugin| &plugin.key).collect();
+        let has_own = |dir: &Path| *dir != self.dir && !dir.as_os_str().is_empty();
         let in_directories =
-            roster.members.iter().filter(|entry| entry.dir != self.dir && !owned.contains(&entry.name));
+            roster.members.iter().filter(|entry| has_own(&entry.dir) && !owned.contains(&entry.name));
         let stem = key.file_stem();
         for entry in in_directories {
             let (name, dir) = (&entry.name, entry.dir.display());

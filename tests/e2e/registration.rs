@@ -173,7 +173,7 @@ fn an_id_means_the_same_plugin_whatever_its_case_and_separators() {
     let mut again = descriptor("slack_bot");
     again["name"] = json!("Another");
     assert_eq!(hall.register(&again), first);
-    assert_eq!(names(&hall), [first.clone()]);
+    assert_eq!(names(&hall), std::slice::from_ref(&first));
     assert_eq!(hall.plugin("slack_bot").unwrap()["name"], "Another", "the id is as it was last written");
     assert!(!hall.is_well("SLACK%20BOT"), "nobody listens there");
     for odd in ["a/b", "a:b", "../../etc", ".", "…", &"x".repeat(1000)] {

@@ -420,7 +420,6 @@ fn a_place_that_a_directory_has_is_not_given_away_and_one_that_comes_later_waits
 }
 
 #[test]
-#[ignore = "needs the dialect"]
 fn an_id_that_a_plugin_of_the_members_directory_has_is_not_given_away() {
     let house = House::new();
     let manifest =

@@ -128,7 +128,6 @@ fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order_and_their_pl
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn porters_of_registered_plugins_are_told_of_it_too() {
     let house = House::new();
     house.members();

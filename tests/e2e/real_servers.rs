@@ -239,13 +239,16 @@ fn the_shipped_members_come_up_as_they_are() {
 fn the_examples_come_up_as_they_are() {
     let house = House::new();
     let hall = start(&house, &["--members", &fixture("examples")]);
-    let all = ["python", "rust", "typescript/bun", "typescript/node"];
-    let entries = all.map(|name| {
-        let entry = hall.until(name, "connected");
+    let dice = ["python", "rust", "typescript/bun", "typescript/node"];
+    // And `homeclaw/http`, whose server somebody has to start.
+    let homeclaw = ["inline", "legacy", "mcp", "subprocess"].map(|name| format!("homeclaw/{name}"));
+    let connected = |name: &str| hall.until(name, "connected");
+    let mut entries: Vec<Value> = homeclaw.iter().map(|name| connected(name)).collect();
+    for name in dice {
+        entries.push(connected(name));
         rolls_dice(&hall, name);
-        entry
-    });
-    assert_eq!(hall.get("/v1/roster").1["members"].as_array().unwrap().len(), all.len());
+    }
+    assert_eq!(hall.get("/v1/roster").1["members"].as_array().unwrap().len(), entries.len() + 1);
     hall.stop();
     entries.iter().for_each(assert_gone);
 }

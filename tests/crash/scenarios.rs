@@ -491,7 +491,6 @@ fn assert_registered(after: &Aftermath, before: Option<&str>, wanted: Option<&st
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_registration_can_be_cut_short_anywhere() {
     let scenario = Scenario {
         name: "registration",
@@ -510,7 +509,6 @@ fn a_registration_can_be_cut_short_anywhere() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_second_registration_can_be_cut_short_anywhere() {
     let scenario = Scenario {
         name: "second registration",
@@ -532,7 +530,6 @@ fn a_second_registration_can_be_cut_short_anywhere() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn an_unregistration_can_be_cut_short_anywhere() {
     let scenario = Scenario {
         name: "unregistration",

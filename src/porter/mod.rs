@@ -7,6 +7,7 @@
 mod arguments;
 mod body;
 mod diary;
+mod health;
 mod listeners;
 mod llm;
 mod offer;

@@ -4,27 +4,21 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use hyper::body::Bytes;
-use hyper::{Request, Uri};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+use super::health::Health;
 use super::offer::{self, Offered};
 use super::python::Python;
 use super::reply::Reply;
 use super::request::Asked;
-use super::rest::{Rest, refusal};
+use super::rest::Rest;
 use super::subprocess::Subprocess;
-use super::{arguments, diary, web};
+use super::{arguments, diary};
 use crate::mcp::terms::{WITH_SESSIONS, code};
 use crate::mcp::{Params, RpcError};
 use crate::model::Exit;
 use crate::model::porter::{Behind, Capability, Llm, Plugin, Porter};
-
-/// A plugin that is well says so within this time.
-const HEALTH: Duration = Duration::from_secs(5);
-/// Nobody reads what it says beside.
-const LARGEST_HEALTH: usize = 1024 * 1024;
 
 /// Keys of a result's `_meta`.
 const POST_PROCESS: &str = "homeclaw/post_process";
@@ -114,16 +108,7 @@ impl Toolbox {
         if let Runner::Python(python) = &self.runner {
             python.health().await?;
         }
-        let Some(url) = &self.plugin.health_check_url else { return Ok(()) };
-        let uri: Uri = url.parse().map_err(|error| format!("health_check_url is no URL: {error}"))?;
-        let place = web::place(&uri);
-        let request = Request::get(uri).body(Bytes::new()).map_err(|error| error.to_string())?;
-        let answer = web::send(request, LARGEST_HEALTH, HEALTH).await;
-        let answer = answer.map_err(|fault| format!("the plugin's health check {place} {fault}"))?;
-        if answer.status.is_success() {
-            return Ok(());
-        }
-        Err(format!("the plugin is not well: {}", refusal(&place, &answer)))
+        Health::of(&self.plugin).check().await
     }
 
     /// Returns once the plugin's own process has ended; never where it has none.

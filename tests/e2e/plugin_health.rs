@@ -172,3 +172,21 @@ fn a_plugin_on_pipes_that_hangs_is_well_again_when_it_goes_on_and_else_started_a
     assert_eq!(again["restarts"], 1, "its process is the porter's own: a new start mends it");
     assert!(!is_alive(plugin));
 }
+
+#[test]
+fn an_mcp_server_that_registered_itself_is_as_well_as_its_health_check_says() {
+    let house = House::new();
+    house.members();
+    let (hall, service) = (house.start(), Service::start());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/members/piped.py");
+    let mut descriptor = at("chat", service.port);
+    descriptor["type"] = json!("mcp");
+    descriptor["config"] = json!({"transport": "stdio", "command": python(), "args": ["-S", script]});
+    let before = connected(&hall, &hall.register(&descriptor));
+    let ill = fall_ill(&hall, &service);
+    assert_says(&ill, &["500"]);
+    service.set_health(200);
+    assert!(hall.is_well("chat"));
+    let well = hall.until("registered/chat", "connected");
+    assert_eq!((pid(&well), &well["restarts"]), (pid(&before), &json!(0)));
+}

@@ -762,6 +762,7 @@ fn manifest(n: usize, chance: &mut Chance) -> Arc<Manifest> {
         call_timeout: Duration::from_secs(30),
         stop_timeout: chance.millis(0, 5_000),
         porter: n.is_multiple_of(4).then(|| PORTER.clone()),
+        listed: false,
         health_interval: (chance.below(4) == 0).then_some(Duration::from_secs(5)),
         watch: None,
         warnings: Vec::new(),

@@ -3,7 +3,8 @@
 use clap::Args;
 
 use super::Failed;
-use crate::hall::Llm;
+use crate::hall::LlmSettings;
+use crate::model::porter::Llm;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The language model that HomeClaw plugins have their output processed by")]
@@ -26,14 +27,14 @@ pub(super) struct Flags {
 
 impl Flags {
     /// `None`: there is none. A key that is not there is a warning: some endpoints need none.
-    pub(super) fn resolve(self) -> Result<Option<Llm>, Failed> {
+    pub(super) fn resolve(self) -> Result<Option<LlmSettings>, Failed> {
         let (Some(base_url), Some(model)) = (self.base_url, self.model) else { return Ok(None) };
         if !["http://", "https://"].iter().any(|scheme| base_url.starts_with(scheme)) {
             return Err(Failed::usage(format!(
                 "the base URL of the language model is {base_url:?}; it must begin with http:// or https://"
             )));
         }
-        let api_key = self.api_key_env.and_then(|name| match std::env::var(&name) {
+        let key = self.api_key_env.and_then(|name| match std::env::var(&name) {
             Ok(key) if !key.is_empty() => Some((name, key)),
             _ => {
                 tracing::warn!(
@@ -43,6 +44,7 @@ impl Flags {
                 None
             }
         });
-        Ok(Some(Llm { base_url, model, api_key }))
+        let (key_variable, api_key) = key.unzip();
+        Ok(Some(LlmSettings { llm: Llm { base_url, model, api_key }, key_variable }))
     }
 }

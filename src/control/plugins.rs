@@ -17,6 +17,9 @@ use crate::dialect::{FieldFault, Refused};
 use crate::hall::{Enrolled, Hall, RegisterError, UnregisterError, plugins};
 use crate::model::{MemberKey, PhaseName, Status};
 
+/// What the dialect calls a descriptor as a whole, and where `FastAPI` has its fields begin.
+const WHOLE: &str = "body";
+
 #[derive(serde::Deserialize)]
 pub(super) struct Waiting {
     #[serde(default)]
@@ -101,7 +104,7 @@ pub(super) async fn list(State(hall): State<Hall>) -> Response {
 fn wanted(body: &[u8]) -> Result<String, FieldFault> {
     let wrong = |field: &str, message: String| FieldFault { field: field.into(), message };
     let body: Value =
-        serde_json::from_slice(body).map_err(|error| wrong("", format!("is not JSON: {error}")))?;
+        serde_json::from_slice(body).map_err(|error| wrong(WHOLE, format!("is not JSON: {error}")))?;
     match body.get("plugin_id") {
         Some(Value::String(id)) => Ok(id.clone()),
         Some(_) => Err(wrong("plugin_id", "must be a text".into())),
@@ -140,7 +143,7 @@ fn unprocessable(wrong: &[FieldFault]) -> Response {
         .iter()
         .map(|FieldFault { field, message }| {
             let kind = match field.as_str() {
-                "" => "json_invalid",
+                WHOLE => "json_invalid",
                 _ if message.starts_with("is missing") => "missing",
                 _ => "value_error",
             };
@@ -154,7 +157,10 @@ fn unprocessable(wrong: &[FieldFault]) -> Response {
 
 /// `capabilities[0].id` as `["body", "capabilities", 0, "id"]`.
 fn location(field: &str) -> Vec<Value> {
-    let mut location = vec![Value::from("body")];
+    let mut location = vec![Value::from(WHOLE)];
+    if field == WHOLE {
+        return location;
+    }
     for part in field.split(['.', '[']).filter(|part| !part.is_empty()) {
         let number = part.strip_suffix(']').and_then(|number| number.parse::<usize>().ok());
         location.push(number.map_or_else(|| part.into(), Value::from));
@@ -173,6 +179,6 @@ mod tests {
             path,
             [json!("body"), "capabilities".into(), 0.into(), "parameters".into(), 12.into(), "name".into()]
         );
-        assert_eq!(location(""), ["body"]);
+        assert_eq!(location("body"), ["body"]);
     }
 }

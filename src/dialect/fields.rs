@@ -44,7 +44,8 @@ impl Findings {
         self.fault(fault.place, &fault.field, fault.message);
     }
 
-    /// What comes of a document of which this was found; a part that is missing has left a fault.
+    /// What comes of a document of which this was found. A part that is missing has left a fault, and what
+    /// was taken in place of a faulty field is never seen.
     pub(super) fn conclude(self, manifest: Option<Manifest>) -> Result<Manifest, Rejection> {
         let mut faults = self.faults.into_iter();
         match (faults.next(), manifest) {
@@ -179,6 +180,9 @@ impl<'a> Fields<'a> {
     /// The fields that nobody asked for, as they are.
     pub(super) fn rest(self, findings: &mut Findings) -> Map<String, serde_json::Value> {
         let json = |(key, node): (Key<'a>, Node<'a>)| {
+            if findings.are_enough() {
+                return None;
+            }
             let field = Field { node, name: join(&self.path, &key.text) };
             Some((key.text.into_owned(), field.json(findings)?))
         };

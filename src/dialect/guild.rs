@@ -100,6 +100,7 @@ fn manifest(
         call_timeout,
         stop_timeout,
         porter,
+        listed: false,
         health_interval: (!health_interval.is_zero()).then_some(health_interval),
         watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
         warnings: Vec::new(),

@@ -72,7 +72,7 @@ impl<'a> Node<'a> {
     }
 
     /// Everything in it, of objects the last of those with the same key.
-    pub(super) fn to_json(&self) -> Result<serde_json::Value, String> {
+    pub(super) fn to_json(self) -> Result<serde_json::Value, String> {
         serde_json::from_str(self.raw).map_err(|error| plain(&error))
     }
 

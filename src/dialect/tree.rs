@@ -106,7 +106,7 @@ impl<'a> Node<'a> {
     }
 
     /// Everything in it; the error says why it cannot be represented.
-    pub(super) fn to_json(&self) -> Result<serde_json::Value, String> {
+    pub(super) fn to_json(self) -> Result<serde_json::Value, String> {
         match self {
             Self::Json(node) => node.to_json(),
             Self::Yaml(node) => Ok(node.to_json()),

@@ -76,6 +76,7 @@ impl Walk<'_> {
         match read_registry(self.members, &self.root) {
             None => return,
             Some(Err(rejection)) => {
+                self.found.unlisted = true;
                 let root = self.root.clone();
                 return self.insert(REGISTRY_FILE, &root, Err(rejection));
             }
@@ -103,7 +104,7 @@ impl Walk<'_> {
                         format!("\"{id}\" is the name of a member that stands here itself; rename one");
                     return Some(Diagnosis { place: Some(place), ..self.fault(field, message) });
                 }
-                self.insert(id.as_str(), &root, read);
+                self.insert(id.as_str(), &root, (*read).map(as_listed));
             }
             Listed::Path { path, place, field } => {
                 let target = match resolve(&root, &path) {
@@ -124,7 +125,7 @@ impl Walk<'_> {
                     None => read_member(&self.shown(&target.dir)),
                 };
                 self.seen.insert(target.dir.clone());
-                self.insert(&name, &target.dir, read?);
+                self.insert(&name, &target.dir, read?.map(as_listed));
             }
         }
         None
@@ -141,6 +142,10 @@ impl Walk<'_> {
         let field = (!field.is_empty()).then_some(field);
         Diagnosis { file: self.members.join(REGISTRY_FILE), place: None, field, message }
     }
+}
+
+fn as_listed(manifest: Manifest) -> Manifest {
+    Manifest { listed: true, ..manifest }
 }
 
 /// What `check` says of a registry alone: its entries as they are read with the directory that it is in.

@@ -225,6 +225,9 @@ impl Call {
                     }
                 }
                 End::Answered(answer) => {
+                    if let Err(error) = &answer {
+                        self.gateway.hall().note_answer(&talk.reached, error);
+                    }
                     let size = answer.as_ref().map_or(0, |said| said.get().len());
                     talk.sent.answered(if answer.is_ok() { "ok" } else { "rpc_error" }, size);
                     let answer = self.translate(&talk, answer);

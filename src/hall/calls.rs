@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::ledger::{About, Ledger};
 use super::{Hall, Message};
 use crate::lifecycle::Report;
-use crate::mcp::{Ask, Link, LinkError, ParamHeaders, Params, SavedSession};
+use crate::mcp::terms::code;
+use crate::mcp::{Ask, Link, LinkError, ParamHeaders, Params, RpcError, SavedSession};
 use crate::model::{Entry, Instance, MemberKey, PhaseName, Roster, Status, Timestamp};
 
 /// A call to a member that is about to be there waits so long for it.
@@ -184,7 +185,16 @@ impl Hall {
     /// What a call has shown of a member: it is probed where that is not what a healthy one does. Losing
     /// this to a full inbox loses nothing: the next call tells again.
     pub fn note(&self, reached: &Reached, error: &LinkError) {
-        if is_evidence(error) {
+        match error {
+            LinkError::Rpc(error) => self.note_answer(reached, error),
+            error if is_evidence(error) => self.look_at(reached.entry.name.clone(), reached.instance),
+            _ => {}
+        }
+    }
+
+    /// The same of an error that it has answered with: a porter may say that its plugin cannot be reached.
+    pub fn note_answer(&self, reached: &Reached, error: &RpcError) {
+        if reached.entry.porter.is_some() && error.code == code::UNWELL {
             self.look_at(reached.entry.name.clone(), reached.instance);
         }
     }

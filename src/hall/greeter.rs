@@ -1,6 +1,7 @@
 //! What is said to one launch of a member on behalf of the loop: the handshake, and probes. Made by its
 //! `keeper`, which drops it when the process dies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -9,6 +10,7 @@ use super::Message;
 use super::calls::Links;
 use crate::lifecycle::Report;
 use crate::mcp::{Dial, Link, LinkError, Obstacle, greet, list_tools, ping};
+use crate::model::porter::Porter;
 use crate::model::{Failure, Handshake, Instance, MemberKey, Port};
 
 /// A probe that takes longer has failed...
@@ -16,14 +18,19 @@ pub(super) const PROBE: Duration = Duration::from_secs(4);
 /// ...but a porter may have to ask its plugin first.
 pub(super) const PORTERS_PROBE: Duration = Duration::from_secs(7);
 
+/// What it means that a porter says this of its plugin.
+pub(super) fn ill(porter: &Porter, failure: Failure) -> Report {
+    if porter.is_apart() { Report::Ailing(failure) } else { Report::Probed(Err(failure)) }
+}
+
 /// Speaks to one launch of a member, and tells the loop what it said.
 pub(super) struct Greeter {
     pub(super) key: MemberKey,
     pub(super) instance: Instance,
     pub(super) port: Port,
     pub(super) path: String,
-    /// It is asked how its plugin is.
-    pub(super) is_porter: bool,
+    /// It is a porter, and is asked how its plugin is.
+    pub(super) porter: Option<Arc<Porter>>,
     pub(super) dial: Dial,
     pub(super) links: Links,
     pub(super) inbox: mpsc::Sender<Message>,
@@ -39,7 +46,8 @@ impl Greeter {
             .map_err(|error| Failure::new(error.to_string()))?;
         let handshake = greet(&link, tell).await?;
         // A porter that does not answer this is found out by the next probe.
-        let ails = if self.is_porter { ping(&link, PORTERS_PROBE).await.unwrap_or_default() } else { None };
+        let is_apart = self.porter.as_ref().is_some_and(|porter| porter.is_apart());
+        let ails = if is_apart { ping(&link, PORTERS_PROBE).await.unwrap_or_default() } else { None };
         // The connection goes with the handshake: most members wait long for their first call.
         self.links.insert(self.instance, link.anew().into());
         Ok((handshake, ails))
@@ -64,10 +72,10 @@ impl Greeter {
     }
 
     async fn look(&self, link: &Link, patience: Duration) -> Result<Report, LinkError> {
-        if self.is_porter
+        if let Some(porter) = &self.porter
             && let Some(failure) = ping(link, patience).await?
         {
-            return Ok(Report::Ailing(failure));
+            return Ok(ill(porter, failure));
         }
         let tools = list_tools(link, patience).await?;
         let protocol_version = link.protocol_version().unwrap_or_default().to_owned();

@@ -286,7 +286,7 @@ impl Keeper {
     fn probing(&self) -> impl Future<Output = ()> + use<> {
         let greeter = self.greeter();
         async move {
-            let patience = if greeter.is_porter { PORTERS_PROBE } else { PROBE };
+            let patience = if greeter.porter.is_some() { PORTERS_PROBE } else { PROBE };
             let late = format!("does not answer: no answer to a probe within {} s", patience.as_secs());
             let probed = timeout(patience, greeter.probe(patience)).await;
             greeter.tell(probed.unwrap_or_else(|_| Report::Probed(Err(Failure::new(late))))).await;
@@ -299,7 +299,7 @@ impl Keeper {
             instance: self.instance,
             port: self.port,
             path: self.manifest.path.clone(),
-            is_porter: self.manifest.porter.is_some(),
+            porter: self.manifest.porter.clone(),
             dial: self.dial.clone(),
             links: self.launcher.links.clone(),
             inbox: self.launcher.inbox.clone(),

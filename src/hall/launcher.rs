@@ -1,6 +1,5 @@
 //! One launch, from a free port to a process with a PID file. Called by the loop, on its own task.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ use super::sweeper::Sweeper;
 use super::usage::Usages;
 use crate::lifecycle::{Asked, Report};
 use crate::mcp::{Dial, Stream};
-use crate::model::porter;
+use crate::model::porter::Llm;
 use crate::model::{Exit, Failure, Instance, Manifest, MemberKey, Moment, Port};
 use crate::process::{
     Cgroups, Command, Dialer, Environment, Identity, Leader, LogFile, OwnPorts, PidFile, PidFiles, Tree,
@@ -44,7 +43,7 @@ pub(super) struct Launcher {
     pub(super) environment: Environment,
     pub(super) clean_env: bool,
     /// What porters are told of the language model; nobody else is.
-    pub(super) llm: Option<OsString>,
+    pub(super) llm: Option<Llm>,
     /// The running program, for `${GUILD_HALL}`.
     pub(super) binary: PathBuf,
 }
@@ -94,7 +93,9 @@ impl Launcher {
             self.environment.clone()
         };
         if manifest.porter.is_some() {
-            base.extend(self.llm.clone().map(|llm| (porter::Llm::VARIABLE.into(), llm)));
+            // A type of our own, all of whose keys are texts.
+            let llm = self.llm.as_ref().and_then(|llm| serde_json::to_string(llm).ok());
+            base.extend(llm.map(|llm| (Llm::VARIABLE.into(), llm.into())));
         }
         let command = Command::new(manifest, port, instance, base, &self.binary);
         let mut tree = Tree::new(instance, self.cgroups.as_ref(), &key.file_stem());

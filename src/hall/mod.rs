@@ -17,6 +17,7 @@ mod opening;
 mod plugin_id;
 mod publish;
 mod registered;
+mod registered_file;
 mod registration;
 mod remains;
 mod run_dir;
@@ -46,7 +47,7 @@ use crate::process::{Cgroups, PidFiles};
 pub use calls::{CallError, CallOutcome, LONGEST_REST, Reached};
 pub use estate::{BecomeNext, HandOverError};
 pub use ledger::{About, Account, Ledger};
-pub use llm::Llm;
+pub use llm::LlmSettings;
 pub use names::{NamedTool, named_tools, plain_key};
 pub use plugin_id::plugins;
 pub use registered::RegisterError;
@@ -72,7 +73,7 @@ pub struct HallSettings {
     /// Where the gateway listens besides the socket.
     pub gateway: Option<String>,
     /// What porters may ask.
-    pub llm: Option<Llm>,
+    pub llm: Option<LlmSettings>,
 }
 
 /// One change of one member, for who follows along.

@@ -14,7 +14,7 @@ use super::estate::Estate;
 use super::flight::Flights;
 use super::launcher::Launcher;
 use super::ledger::Ledger;
-use super::llm::{self, Llm};
+use super::llm;
 use super::memories::{self, Chronicle, Memories};
 use super::publish::Publisher;
 use super::registered::Registered;
@@ -164,7 +164,7 @@ impl Hall {
             stop_note: stop_note.clone(),
             own_ports: OwnPorts::outside(settings.ports),
             environment: llm::without_key(hall_environment(), settings.llm.as_ref()),
-            llm: settings.llm.as_ref().map(Llm::for_porters),
+            llm: settings.llm.map(|settings| settings.llm),
             clean_env: settings.clean_env,
             binary: std::env::current_exe().unwrap_or_else(|_| "guild-hall".into()),
         };

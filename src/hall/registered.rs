@@ -2,25 +2,20 @@
 //! like those of the members directory, under keys that begin with `registered/`; no rescan takes them away.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::plugin_id::{fold, key_of};
+use super::registered_file::{self as file, LARGEST, MOST};
 use crate::dialect::{FieldFault, LARGEST_MANIFEST, Refused, registration};
 use crate::model::{Diagnosis, Found, Manifest, MemberKey, Rejection, Roster};
-use crate::process::fault;
 
-/// So many plugins may be registered...
-const MOST: usize = 1_000;
-/// ...with descriptors that are together no longer than this; bytes.
-const LARGEST: usize = 64 * 1024 * 1024;
+/// What the dialect calls a descriptor as a whole.
+const WHOLE: &str = "body";
 
 /// See the module's page.
 #[derive(Debug)]
@@ -79,8 +74,11 @@ impl Registered {
     /// What an earlier hall has written. A file that cannot be read is set aside. Blocks.
     pub(super) fn read(path: PathBuf, members: &Path) -> Self {
         let mut registered = Self::nothing(path, members);
-        match read(&registered.path).and_then(|text| registered.take_all(&text)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => set_aside(&registered.path, &error),
+        let read = file::read(&registered.path);
+        match read.and_then(|descriptors| registered.take_all(descriptors)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                file::set_aside(&registered.path, &error);
+            }
             _ => {}
         }
         registered
@@ -93,19 +91,13 @@ impl Registered {
         Self { path, dir, plugins: BTreeMap::new(), warned: BTreeSet::new() }
     }
 
-    fn take_all(&mut self, text: &[u8]) -> io::Result<()> {
-        #[derive(serde::Deserialize)]
-        struct Written<'a> {
-            #[serde(borrow)]
-            plugins: Bounded<'a>,
-        }
-        let Written { plugins: Bounded(descriptors) } = serde_json::from_slice(text)?;
+    fn take_all(&mut self, descriptors: Vec<Box<RawValue>>) -> io::Result<()> {
         let mut plugins = BTreeMap::new();
         let mut keys = BTreeSet::new();
         for (n, descriptor) in descriptors.into_iter().enumerate() {
             let place = format!("plugins[{n}]");
             let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{place} {what}"));
-            let id = id_of(descriptor).ok_or_else(|| wrong("has no plugin_id".into()))?;
+            let id = id_of(&descriptor).ok_or_else(|| wrong("has no plugin_id".into()))?;
             let key = key_of(&id).map_err(|error| wrong(format!("cannot be a member: {error}")))?;
             let paper = match registration(descriptor.get().as_bytes(), &self.dir) {
                 Ok(read) => Ok(Arc::new(read.manifest)),
@@ -115,7 +107,7 @@ impl Registered {
                 }
             };
             let is_new = keys.insert(key.clone());
-            let enrolled = Enrolled { key, descriptor: descriptor.to_owned().into(), paper };
+            let enrolled = Enrolled { key, descriptor: descriptor.into(), paper };
             if plugins.insert(fold(&id), enrolled).is_some() || !is_new {
                 return Err(wrong(format!("is {id:?} a second time")));
             }
@@ -163,10 +155,11 @@ impl Registered {
             let why = format!("it would be the member {key}, which is registered with the id {other:?}");
             return Err(RegisterError::Taken(why));
         }
-        // One that was just unregistered has yet to end: it stands in no directory of its own.
+        // One that was unregistered and has yet to end stands in no directory of its own.
         let owned: BTreeSet<&MemberKey> = self.plugins.values().map(|plugin| &plugin.key).collect();
+        let has_own = |dir: &Path| *dir != self.dir && !dir.as_os_str().is_empty();
         let in_directories =
-            roster.members.iter().filter(|entry| entry.dir != self.dir && !owned.contains(&entry.name));
+            roster.members.iter().filter(|entry| has_own(&entry.dir) && !owned.contains(&entry.name));
         let stem = key.file_stem();
         for entry in in_directories {
             let (name, dir) = (&entry.name, entry.dir.display());
@@ -197,7 +190,7 @@ impl Registered {
     }
 
     fn write(&mut self, plugins: BTreeMap<String, Enrolled>) -> Result<(), RegisterError> {
-        let written = write(&self.path, &plugins);
+        let written = file::write(&self.path, plugins.values().map(|plugin| &*plugin.descriptor));
         written.map_err(|source| RegisterError::Storage { path: self.path.clone(), source })?;
         self.plugins = plugins;
         Ok(())
@@ -271,7 +264,7 @@ fn told(refused: &Refused) -> String {
         Refused::Meaning(what) => what.clone(),
         Refused::Fields(wrong) => {
             let each = wrong.iter().map(|FieldFault { field, message }| format!("{field} {message}"));
-            each.collect::<Vec<_>>().join("; ").trim().to_owned()
+            each.collect::<Vec<_>>().join("; ")
         }
     }
 }
@@ -280,16 +273,16 @@ fn rejection(path: &Path, place: &str, refused: Refused) -> Rejection {
     let diagnosis = |field: String, message| Diagnosis {
         file: path.into(),
         place: None,
-        field: Some(if field.is_empty() { place.into() } else { format!("{place}.{field}") }),
+        field: Some(if field == WHOLE { place.into() } else { format!("{place}.{field}") }),
         message,
     };
     match refused {
-        Refused::Meaning(what) => diagnosis(String::new(), what).into(),
+        Refused::Meaning(what) => diagnosis(WHOLE.into(), what).into(),
         Refused::Fields(wrong) => {
             let mut all = wrong.into_iter().map(|wrong| diagnosis(wrong.field, wrong.message));
             match all.next() {
                 Some(first) => Rejection { first, rest: all.collect() },
-                None => diagnosis(String::new(), "is refused".into()).into(),
+                None => diagnosis(WHOLE.into(), "is refused".into()).into(),
             }
         }
     }
@@ -298,88 +291,83 @@ fn rejection(path: &Path, place: &str, refused: Refused) -> Rejection {
 fn id_of(descriptor: &RawValue) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Named {
-        plugin_id: String,
+        plugin_id: Option<String>,
+        id: Option<String>,
     }
-    let named: Named = serde_json::from_str(descriptor.get()).ok()?;
-    (!named.plugin_id.trim().is_empty()).then_some(named.plugin_id)
+    let Named { plugin_id, id } = serde_json::from_str(descriptor.get()).ok()?;
+    plugin_id.or(id).filter(|id| !id.trim().is_empty())
 }
 
-/// A list that is not read further than it may be long.
-struct Bounded<'a>(Vec<&'a RawValue>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{HallFacts, Pid, Timestamp};
 
-impl<'de: 'a, 'a> Deserialize<'de> for Bounded<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items;
-        impl<'de> Visitor<'de> for Items {
-            type Value = Bounded<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a list of descriptors")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    if items.len() == MOST {
-                        return Err(serde::de::Error::custom(format!("more than {MOST} plugins")));
-                    }
-                    items.push(item);
-                }
-                Ok(Bounded(items))
-            }
-        }
-        deserializer.deserialize_seq(Items)
+    fn descriptor(id: &str, about: &str) -> String {
+        serde_json::json!({
+            "plugin_id": id, "name": "A", "description": about, "health_check_url": "http://127.0.0.1:1/health",
+            "type": "http", "config": {"base_url": "http://127.0.0.1:1"}, "capabilities": [],
+        })
+        .to_string()
     }
-}
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // A link or a FIFO of this name is none of ours.
-    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+    fn nobody() -> Roster {
+        let hall = HallFacts { version: String::new(), pid: Pid(1), started_at: Timestamp(0), gateway: None };
+        Roster { generation: 0, hall, members: Vec::new() }
     }
-    // Commas, brackets and line ends besides.
-    let limit = LARGEST as u64 + 4096;
-    if meta.len() > limit {
-        return Err(io::Error::other(format!("it is larger than {limit} bytes")));
-    }
-    let mut text = Vec::new();
-    file.take(limit).read_to_end(&mut text)?;
-    Ok(text)
-}
 
-fn set_aside(path: &Path, why: &io::Error) {
-    let aside = path.with_extension("json.aside");
-    match fault::attempt("set a file aside", || fs::rename(path, &aside)) {
-        Ok(()) => tracing::warn!(
-            "cannot read {}: {why}; no plugin is registered. It is kept as {}: mend it and put it back while no hall \
-             runs, or register the plugins again",
-            path.display(),
-            aside.display()
-        ),
-        Err(error) => {
-            tracing::warn!("cannot read {}: {why}; and it cannot be set aside: {error}", path.display());
-        }
+    fn open(dir: &tempfile::TempDir) -> Registered {
+        Registered::read(dir.path().join("registered.json"), dir.path())
     }
-}
 
-/// Whole or not at all, also if the machine fails.
-fn write(path: &Path, plugins: &BTreeMap<String, Enrolled>) -> io::Result<()> {
-    let mut text = String::from("{\"plugins\": [");
-    for (n, plugin) in plugins.values().enumerate() {
-        text.push_str(if n == 0 { "\n" } else { ",\n" });
-        text.push_str(plugin.descriptor.get());
+    #[test]
+    fn a_thousand_plugins_are_enough_and_one_more_goes_when_another_has_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let all: Vec<String> = (0..MOST).map(|n| descriptor(&format!("p{n}"), "small")).collect();
+        let text = format!("{{\"plugins\": [{}]}}", all.join(","));
+        fs::write(dir.path().join("registered.json"), text).unwrap();
+        let mut registered = open(&dir);
+        assert_eq!(registered.plugins.len(), MOST);
+        let one_more = descriptor("one more", "small");
+        let refused = registered.register(one_more.as_bytes(), &nobody());
+        assert!(matches!(refused, Err(RegisterError::TooMany)), "{refused:?}");
+        // One that is there may still change.
+        registered.register(descriptor("p7", "other").as_bytes(), &nobody()).unwrap();
+        registered.unregister("P7").unwrap();
+        registered.register(one_more.as_bytes(), &nobody()).unwrap();
+        assert_eq!(open(&dir).plugins.len(), MOST);
     }
-    text.push_str("\n]}\n");
-    let next = path.with_extension("json.new");
-    fault::attempt("write what is registered", || {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let mut file = options.open(&next)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()
-    })?;
-    fault::attempt("rename what is registered", || fs::rename(&next, path))
+
+    #[test]
+    fn all_descriptors_together_have_a_limit_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registered = open(&dir);
+        let about = "x".repeat(LARGEST_MANIFEST - 1000);
+        let fit = LARGEST / about.len();
+        let descriptors = (0..fit).map(|n| descriptor(&format!("p{n}"), &about));
+        let plugins = descriptors.enumerate().map(|(n, text)| {
+            let enrolled = Enrolled {
+                key: key_of(&format!("p{n}")).unwrap(),
+                descriptor: RawValue::from_string(text).unwrap().into(),
+                paper: Err(
+                    Diagnosis { file: "f".into(), place: None, field: None, message: String::new() }.into()
+                ),
+            };
+            (format!("p{n}"), enrolled)
+        });
+        registered.plugins = plugins.collect();
+        let refused = registered.register(descriptor("one more", &about).as_bytes(), &nobody());
+        assert!(matches!(refused, Err(RegisterError::NoRoom)), "{refused:?}");
+        assert!(!registered.path.exists());
+    }
+
+    #[test]
+    fn a_descriptor_has_the_same_digest_when_it_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut registered = open(&dir);
+        let text = format!("\u{feff}\n {}\n\n", descriptor("a", "x").replace(',', " ,\n"));
+        registered.register(text.as_bytes(), &nobody()).unwrap();
+        let paper = |registered: &Registered| registered.plugins["a"].paper.clone().unwrap();
+        assert_eq!(paper(&open(&dir)), paper(&registered));
+    }
 }

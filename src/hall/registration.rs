@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, timeout_at};
 
+use super::greeter::ill;
 use super::plugin_id::find;
 use super::registered::{Change, RegisterError, Registered};
 use super::{Hall, Message, ReloadError};
@@ -89,7 +90,10 @@ impl Hall {
             }
             Ok(Ok(Some(failure))) => {
                 let what = failure.what.clone();
-                let report = Report::Ailing(failure);
+                let report = match &entry.porter {
+                    Some(porter) => ill(porter, failure),
+                    None => Report::Ailing(failure),
+                };
                 self.send(Message::Told { key, instance, report, flight: None }).await;
                 self.answers().await;
                 Err(what)

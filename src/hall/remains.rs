@@ -170,6 +170,7 @@ impl Relic {
             call_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
             porter: None,
+            listed: false,
             health_interval: None,
             watch: None,
             warnings: Vec::new(),

@@ -15,13 +15,14 @@ pub(super) fn compare(known: &BTreeMap<MemberKey, Seat>, found: &Found) -> Chang
             Some(_) => changes.changed.push(key.clone()),
         }
     }
-    let is_gone = |key: &MemberKey| {
+    let is_gone = |key: &MemberKey, seat: &Seat| {
         let collection = key.as_str().split_once('/').map(|(collection, _)| collection);
         let is_looked_for = found.only.as_ref().is_none_or(|only| only.contains(key));
-        let is_unread = collection.is_some_and(|name| found.unread.contains(name));
-        is_looked_for && !found.papers.contains_key(key) && !is_unread
+        let is_unknown =
+            collection.is_some_and(|name| found.unread.contains(name)) || found.unlisted && seat.is_listed();
+        is_looked_for && !found.papers.contains_key(key) && !is_unknown
     };
-    let removed = known.iter().filter(|(key, seat)| is_gone(key) && !seat.is_leaving());
+    let removed = known.iter().filter(|(key, seat)| is_gone(key, seat) && !seat.is_leaving());
     changes.removed = removed.map(|(key, _)| key.clone()).collect();
     changes
 }

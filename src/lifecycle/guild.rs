@@ -189,10 +189,12 @@ impl Guild {
         }
         let changes = compare(&self.seats, found);
         for key in &changes.removed {
-            if let Some(Seat::Invalid { .. }) = self.seats.get(key) {
-                self.remove(key);
-            } else {
+            if let Some(Seat::Admitted(member)) = self.seats.get_mut(key) {
+                // A manifest that is gone has no fault.
+                member.complaint = None;
                 self.happen(key, Happening::Stop(Then::Leave));
+            } else {
+                self.remove(key);
             }
         }
         for key in changes.added.iter().chain(&changes.changed) {

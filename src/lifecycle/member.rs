@@ -88,6 +88,7 @@ pub(super) enum Act {
 pub(super) type Step = (Next, Option<Act>);
 
 /// The table. `manifest` is the member's present one.
+#[allow(clippy::too_many_lines, reason = "it is one table, read arm by arm")]
 pub(super) fn step(phase: Phase, happening: Happening, manifest: &Manifest, now: Moment) -> Step {
     use Happening::{Kill, Overdue, Start, Stop, Told};
     use Phase as P;

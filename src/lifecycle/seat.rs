@@ -51,6 +51,10 @@ impl Seat {
         }
     }
 
+    pub(super) fn is_listed(&self) -> bool {
+        matches!(self, Self::Admitted(member) if member.manifest.listed)
+    }
+
     pub(super) fn is_leaving(&self) -> bool {
         matches!(self, Self::Admitted(member) if matches!(member.phase, Phase::Stopping { then: Then::Leave, .. }))
     }

@@ -38,6 +38,9 @@ pub struct Manifest {
     /// The member is a porter: whom it stands in front of.
     #[serde(default)]
     pub porter: Option<Arc<Porter>>,
+    /// It was found because the registry lists it.
+    #[serde(default)]
+    pub listed: bool,
     /// `None`: probed on evidence only.
     pub health_interval: Option<Duration>,
     /// Globs of files whose change restarts the member, relative to `dir`; `None`: its sources.

@@ -38,4 +38,6 @@ pub struct Found {
     pub unread: BTreeSet<String>,
     /// Nothing was looked for but these; `None`: everything was.
     pub only: Option<BTreeSet<MemberKey>>,
+    /// The registry stands there and could not be read: nothing is known of the members that it lists.
+    pub unlisted: bool,
 }

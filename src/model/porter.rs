@@ -14,6 +14,15 @@ pub struct Porter {
     pub timeout: Duration,
 }
 
+impl Porter {
+    /// The plugin is ill or well by itself: starting the porter anew would mend nothing. One that is part of the
+    /// porter's own process tree is started with it, and so is not, unless something else says how it is.
+    pub fn is_apart(&self) -> bool {
+        let is_within = matches!(self.behind, Behind::Stdio { .. } | Behind::Python { .. });
+        !is_within || self.plugin.health_check_url.is_some()
+    }
+}
+
 /// What a plugin says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Plugin {

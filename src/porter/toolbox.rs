@@ -8,7 +8,6 @@ use hyper::body::Bytes;
 use hyper::{Request, Uri};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
 use super::offer::{self, Offered};
 use super::python::Python;
@@ -26,15 +25,12 @@ use crate::model::porter::{Behind, Capability, Llm, Plugin, Porter};
 const HEALTH: Duration = Duration::from_secs(5);
 /// Nobody reads what it says beside.
 const LARGEST_HEALTH: usize = 1024 * 1024;
-/// A plugin may take so long to clean up.
-const CLEANUP: Duration = Duration::from_secs(3);
 
 /// Keys of a result's `_meta`.
 const POST_PROCESS: &str = "homeclaw/post_process";
 const ORIGINAL_TEXT: &str = "homeclaw/original_text";
 
 /// See the module's page.
-#[derive(Debug)]
 pub(super) struct Toolbox {
     plugin: Plugin,
     timeout: Duration,
@@ -46,7 +42,6 @@ pub(super) struct Toolbox {
 }
 
 /// Who is asked.
-#[derive(Debug)]
 enum Runner {
     Subprocess(Subprocess),
     Rest(Rest),
@@ -139,10 +134,10 @@ impl Toolbox {
         }
     }
 
-    /// The member is to stop.
+    /// The member is to stop; bounded by whoever cleans up.
     pub(super) async fn close(&self) {
         if let Runner::Python(python) = &self.runner {
-            let _ = timeout(CLEANUP, python.close()).await;
+            python.close().await;
         }
     }
 

@@ -174,7 +174,7 @@ fn with_port(text: &str, port: Port) -> String {
     text.replace("${PORT}", &port.to_string())
 }
 
-fn with_hall(command: &str, hall: &Path) -> String {
+pub(super) fn with_hall(command: &str, hall: &Path) -> String {
     command.replace("${GUILD_HALL}", &hall.to_string_lossy())
 }
 

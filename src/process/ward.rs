@@ -12,7 +12,8 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::INSTANCE_VARIABLE;
-use super::command::{CommandError, Ends, hall_environment, start};
+use super::command::{CommandError, Ends, hall_environment, start, with_hall};
+use super::fault;
 use super::leader::Leader;
 use super::sweep::{carriers, reap_orphans, registry};
 use crate::model::porter::Program;
@@ -97,7 +98,8 @@ impl Ward {
         }
         env.extend(std::env::var_os(INSTANCE_VARIABLE).map(|id| (INSTANCE_VARIABLE.into(), id)));
         env.insert(MARK.into(), mark.clone().into());
-        let argv: Vec<String> = std::iter::once(&program.command).chain(&program.args).cloned().collect();
+        let command = with_hall(&program.command, &std::env::current_exe().unwrap_or_default());
+        let argv: Vec<String> = std::iter::once(command).chain(program.args.iter().cloned()).collect();
         let _birth = registry().birth();
         let spawned = start(&argv, &env, dir, ends)?;
         registry().add(spawned.pid);
@@ -130,7 +132,7 @@ impl Ward {
                 return;
             }
             for pidfd in carriers {
-                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+                let _ = fault::around("kill by mark", || pidfd_send_signal(&pidfd, Signal::KILL));
             }
         }
     }

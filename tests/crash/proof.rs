@@ -58,6 +58,7 @@ pub struct Stage<'a> {
 /// What the next hall has made of it.
 pub struct Aftermath<'a> {
     pub house: &'a House,
+    pub hall: &'a Hall,
     pub before: Entries,
     pub answered: Option<(u16, Value)>,
     /// `restarts.json` as the killed hall left it.
@@ -115,7 +116,11 @@ impl Stage<'_> {
 
     /// Asks something of the hall, which may die of it.
     pub fn ask(&mut self, path: &str) {
-        self.answered = self.hall.try_http("POST", path, "");
+        self.ask_with(path, "");
+    }
+
+    pub fn ask_with(&mut self, path: &str, body: &str) {
+        self.answered = self.hall.try_http("POST", path, body);
     }
 
     pub fn kill_member(&self, name: &str) {
@@ -245,7 +250,7 @@ impl Scenario {
             let pid = now.get(name).map(|entry| &entry["pid"]);
             assert_eq!(pid, Some(&entry["pid"]), "{name} had no part in it and was started anew");
         }
-        let aftermath = Aftermath { house, before, answered, paper, now };
+        let aftermath = Aftermath { house, hall: &hall, before, answered, paper, now };
         (self.check)(&aftermath);
         assert_nothing_is_left(house, hall, bystander);
         fired

@@ -1,9 +1,10 @@
 //! The scenarios.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -425,4 +426,126 @@ fn append(house: &House, bytes: &[u8]) {
 
 fn log(house: &House) -> u64 {
     house.run_dir().join("logs/a.log").metadata().unwrap().len()
+}
+
+/// A plugin that is a process for each call, so that nothing but its health has to be there.
+fn caller(about: &str) -> String {
+    let descriptor = json!({
+        "plugin_id": "caller", "name": "Caller", "description": about, "type": "subprocess",
+        "health_check_url": format!("http://127.0.0.1:{}/health", *WELL), "config": {"command": "cat"},
+        "capabilities": [{"id": "say", "name": "Say", "description": "Says it", "parameters": []}],
+    });
+    descriptor.to_string()
+}
+
+/// The port of a server that says to everyone that all is well.
+static WELL: LazyLock<u16> = LazyLock::new(|| {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    port
+});
+
+const CALLER: &str = "registered/caller";
+
+/// What is said of the plugin on paper: nothing if it is not registered.
+fn registered(house: &House) -> Option<String> {
+    let text = fs::read(house.run_dir().join("registered.json")).ok()?;
+    let written: Value = serde_json::from_slice(&text).expect("the file is never torn");
+    written["plugins"].get(0).map(|plugin| plugin["description"].as_str().unwrap().to_owned())
+}
+
+/// An earlier hall has registered it.
+fn leave_registered(house: &House, command: Command) -> Entries {
+    let mut hall = house.start_command(command, &[]);
+    assert_eq!(hall.http("POST", "/api/plugins/register", &caller("first")).0, 200);
+    let before = eventually("both are connected", || {
+        let now = entries(&hall.get("/v1/roster").1);
+        are_connected(&now, &["a", CALLER]).then_some(now)
+    });
+    hall.signal(Signal::KILL);
+    hall.child.wait().unwrap();
+    before
+}
+
+/// The roster is what is on paper, and what was answered is so.
+#[track_caller]
+fn assert_registered(after: &Aftermath, before: Option<&str>, wanted: Option<&str>) {
+    let on_paper = registered(after.house);
+    let (_, roster) = after.hall.get("/v1/roster");
+    let member = roster["members"].as_array().unwrap().iter().find(|entry| entry["name"] == CALLER);
+    assert_eq!(member.map(|entry| entry["description"].as_str().unwrap()), on_paper.as_deref());
+    match &after.answered {
+        Some((status, answer)) => {
+            assert_eq!(*status, 200, "{answer}");
+            assert_eq!(on_paper.as_deref(), wanted, "an answer was forgotten");
+        }
+        None => assert!([before, wanted].contains(&on_paper.as_deref()), "{on_paper:?}"),
+    }
+    assert!(is_connected(&after.now, "a"), "{:#?}", after.now);
+}
+
+#[test]
+#[ignore = "needs the porter"]
+fn a_registration_can_be_cut_short_anywhere() {
+    let scenario = Scenario {
+        name: "registration",
+        members: |house| plain(house, "a"),
+        earlier: None,
+        counted: Counted::FromTheAct,
+        act: |stage| {
+            stage.ask_with("/api/plugins/register", &caller("first"));
+            stage.until("it is a member", |entries| are_connected(entries, &["a", CALLER]));
+        },
+        touched: &[CALLER],
+        check: |after| assert_registered(after, None, Some("first")),
+        without: "",
+    };
+    scenario.prove();
+}
+
+#[test]
+#[ignore = "needs the porter"]
+fn a_second_registration_can_be_cut_short_anywhere() {
+    let scenario = Scenario {
+        name: "second registration",
+        members: |house| plain(house, "a"),
+        earlier: Some(leave_registered),
+        counted: Counted::FromTheAct,
+        act: |stage| {
+            let before = stage.before[CALLER]["pid"].clone();
+            stage.ask_with("/api/plugins/register", &caller("second"));
+            stage.until("it is another member", move |entries| {
+                are_connected(entries, &["a", CALLER]) && entries[CALLER]["pid"] != before
+            });
+        },
+        touched: &[CALLER],
+        check: |after| assert_registered(after, Some("first"), Some("second")),
+        without: "",
+    };
+    scenario.prove();
+}
+
+#[test]
+#[ignore = "needs the porter"]
+fn an_unregistration_can_be_cut_short_anywhere() {
+    let scenario = Scenario {
+        name: "unregistration",
+        members: |house| plain(house, "a"),
+        earlier: Some(leave_registered),
+        counted: Counted::FromTheAct,
+        act: |stage| {
+            stage.ask_with("/api/plugins/unregister", &json!({"plugin_id": "caller"}).to_string());
+            stage.until("it is gone", |entries| are_connected(entries, &["a"]));
+        },
+        touched: &[CALLER],
+        check: |after| assert_registered(after, Some("first"), None),
+        without: "",
+    };
+    scenario.prove();
 }

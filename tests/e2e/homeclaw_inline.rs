@@ -266,7 +266,7 @@ fn a_call_that_nobody_waits_for_is_cancelled_in_the_plugin() {
     let before = pids(&hall, "weather");
     let mcp = Mcp::open(&hall, "/mcp");
     mcp.abandon("tools/call", json!({"name": "weather__waits", "arguments": {}}), || {
-        until_there(&dir, "waits")
+        until_there(&dir, "waits");
     });
     until_there(&dir, "cancelled");
     assert_eq!(pids(&hall, "weather"), before);

@@ -4,9 +4,10 @@
 use std::fs;
 use std::process::Command;
 
+use guild_hall::model::porter::Llm;
 use serde_json::{Value, json};
 
-use crate::hall::{BINARY, House};
+use crate::hall::{BINARY, Hall, House, python};
 use crate::plugins::{Service, at};
 use crate::traces::{connected, pid, printed};
 
@@ -78,39 +79,60 @@ fn what_is_wrong_with_it_is_wrong_usage() {
     }
 }
 
+/// A member on pipes, behind a porter.
+fn piped(house: &House) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/members/piped.py");
+    house.member("p", json!({"transport": "stdio", "mcp": {"command": python(), "args": ["-S", script]}}));
+}
+
+/// What the porter of a member is told.
+fn told(hall: &Hall, member: &str) -> Option<Llm> {
+    let porter = pid(&connected(hall, member));
+    let environment = fs::read(format!("/proc/{porter}/environ")).unwrap();
+    let environment = String::from_utf8(environment).unwrap();
+    let told = environment.split('\0').find_map(|variable| variable.strip_prefix("GUILD_HALL_LLM="));
+    let told = told.map(|text| serde_json::from_str(text).unwrap());
+    assert_eq!(told.is_none(), environment.contains("THE_KEY="), "the key is the hall's once it is named");
+    told
+}
+
 #[test]
-#[ignore = "needs the porter"]
-fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order() {
+fn porters_are_told_of_it_by_file_environment_or_flag_in_that_order_and_their_plugins_are_not() {
     let house = House::new();
-    house.members();
-    let service = Service::start();
-    let told = |command: Command, flags: &[&str]| -> Value {
+    piped(&house);
+    let by = |command: Command, flags: &[&str]| {
         let hall = house.start_command(command, flags);
-        let member = hall.register(&at("chat", service.port));
-        let porter = pid(&connected(&hall, &member));
-        let environment = fs::read(format!("/proc/{porter}/environ")).unwrap();
-        let environment = String::from_utf8(environment).unwrap();
-        let told = environment.split('\0').find_map(|variable| variable.strip_prefix("GUILD_HALL_LLM="));
-        let told = told.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
-        assert_eq!(
-            told.is_null(),
-            environment.contains("THE_KEY="),
-            "it is for the hall alone once it is named"
-        );
+        let told = told(&hall, "p");
+        let env: Value = serde_json::from_str(&hall.call_text("p", "env", json!({}))).unwrap();
+        assert_eq!(env.get("GUILD_HALL_LLM"), None);
         hall.stop();
         told
     };
-    assert_eq!(told(with_key(), &[]), Value::Null);
+    let llm = |base_url: &str, model: &str| {
+        let (base_url, model) = (base_url.into(), model.into());
+        Some(Llm { base_url, model, api_key: Some("sesame".into()) })
+    };
+    assert_eq!(by(with_key(), &[]), None);
     fs::write(house.run_dir().with_file_name("guild-hall.yaml"), FILE).unwrap();
-    let of_file = json!({"baseUrl": "http://127.0.0.1:1/v1", "model": "small", "apiKey": "sesame"});
-    assert_eq!(told(with_key(), &[]), of_file);
-    assert_eq!(told(with_key(), &["--clean-env"]), of_file);
+    let of_file = llm("http://127.0.0.1:1/v1", "small");
+    assert_eq!(by(with_key(), &[]), of_file);
+    assert_eq!(by(with_key(), &["--clean-env"]), of_file);
     let from_env = || {
         let mut command = with_key();
         command.env("GUILD_HALL_LLM_MODEL", "middle");
         command
     };
-    assert_eq!(told(from_env(), &[])["model"], "middle");
-    let told_by_flag = told(from_env(), &["--llm-model", "large", "--llm-base-url=https://h/v1"]);
-    assert_eq!(told_by_flag, json!({"baseUrl": "https://h/v1", "model": "large", "apiKey": "sesame"}));
+    assert_eq!(by(from_env(), &[]), llm("http://127.0.0.1:1/v1", "middle"));
+    let flags = ["--llm-model", "large", "--llm-base-url=https://h/v1"];
+    assert_eq!(by(from_env(), &flags), llm("https://h/v1", "large"));
+}
+
+#[test]
+fn porters_of_registered_plugins_are_told_of_it_too() {
+    let house = House::new();
+    house.members();
+    fs::write(house.run_dir().with_file_name("guild-hall.yaml"), FILE).unwrap();
+    let (hall, service) = (house.start_command(with_key(), &[]), Service::start());
+    let member = hall.register(&at("chat", service.port));
+    assert_eq!(told(&hall, &member).unwrap().model, "small");
 }

@@ -1,10 +1,10 @@
 //! Registered plugins that fall ill and get well again: an error that is waited for, out of routing, and no
 //! reason to start anything anew.
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::hall::{Hall, House, eventually};
+use crate::hall::{Hall, House, eventually, is_alive, python};
 use crate::mcp::Mcp;
 use crate::plugins::{Service, at};
 use crate::traces::{assert_says, connected, pid};
@@ -27,7 +27,6 @@ fn fall_ill(hall: &Hall, service: &Service) -> Value {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_plugin_that_falls_ill_is_an_error_and_not_offered_and_comes_back_by_itself() {
     let house = House::new();
     house.members();
@@ -63,7 +62,6 @@ fn a_plugin_that_falls_ill_is_an_error_and_not_offered_and_comes_back_by_itself(
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_plugin_that_is_ill_when_it_is_registered_is_never_shown_connected_and_comes_back_by_itself() {
     let house = House::new();
     house.members();
@@ -88,7 +86,6 @@ fn a_plugin_that_is_ill_when_it_is_registered_is_never_shown_connected_and_comes
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_health_check_that_is_refused_or_never_answered_is_an_illness_too() {
     let house = House::new();
     house.members();
@@ -111,7 +108,6 @@ fn a_health_check_that_is_refused_or_never_answered_is_an_illness_too() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn an_illness_outlives_a_handover_and_a_killed_hall_with_the_same_process() {
     let house = House::new();
     house.members();
@@ -138,19 +134,41 @@ fn an_illness_outlives_a_handover_and_a_killed_hall_with_the_same_process() {
 }
 
 #[test]
-#[ignore = "needs the porter"]
 fn a_porter_that_dies_while_its_plugin_is_ill_is_restarted() {
     let house = House::new();
     house.members();
     let (hall, service) = (house.start(), Service::start());
     let before = chat(&hall, &service);
     fall_ill(&hall, &service);
-    let porter = rustix::process::Pid::from_raw(pid(&before)).unwrap();
-    rustix::process::kill_process(porter, Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(pid(&before)).unwrap(), Signal::KILL).unwrap();
     let again = hall.until_entry("registered/chat", "is ill again", |entry| {
         entry["phase"] == "unwell" && entry["pid"] != before["pid"]
     });
     assert_eq!(again["restarts"], 1);
     assert_eq!(hall.post("/v1/members/registered%2Fchat/stop", &json!({})).1["phase"], "stopped");
     assert!(!hall.is_well("chat"), "what does not run is not well");
+}
+
+#[test]
+fn a_plugin_on_pipes_that_hangs_is_well_again_when_it_goes_on_and_else_started_anew() {
+    let house = House::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/members/piped.py");
+    let mcp = json!({"command": python(), "args": ["-S", script]});
+    let fields = json!({"transport": "stdio", "mcp": mcp, "healthIntervalMs": 100, "startTimeoutMs": 8_000});
+    house.member("p", fields);
+    let hall = house.start();
+    let before = connected(&hall, "p");
+    let plugin = hall.call_text("p", "pid", json!({})).parse().unwrap();
+    let signal = |signal| kill_process(Pid::from_raw(plugin).unwrap(), signal).unwrap();
+    signal(Signal::STOP);
+    assert_says(&hall.until("p", "unwell"), &["does not answer a ping"]);
+    signal(Signal::CONT);
+    let after = hall.until("p", "connected");
+    assert_eq!((pid(&after), &after["restarts"]), (pid(&before), &json!(0)));
+    signal(Signal::STOP);
+    let again = hall.until_entry("p", "is started anew", |entry| {
+        entry["phase"] == "connected" && entry["pid"] != before["pid"]
+    });
+    assert_eq!(again["restarts"], 1, "its process is the porter's own: a new start mends it");
+    assert!(!is_alive(plugin));
 }

@@ -176,6 +176,17 @@ fn what_keeps_it_from_starting_is_told() {
 }
 
 #[test]
+fn the_halls_own_binary_is_found_behind_a_porter_too() {
+    let house = House::new();
+    let mcp = json!({"command": "${GUILD_HALL}", "args": ["--version"]});
+    house.member("own", json!({"transport": "stdio", "mcp": mcp}));
+    let hall = house.start();
+    hall.until("own", "stopped");
+    let (_, log) = hall.get("/v1/members/own/logs");
+    assert!(log.as_str().unwrap().contains("guild-hall 0."), "{log}");
+}
+
+#[test]
 fn calls_run_side_by_side_and_a_cancelled_one_is_cancelled_behind() {
     let house = House::new();
     let dir = piped(&house, "p", &[], json!({}));

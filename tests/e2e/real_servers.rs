@@ -12,7 +12,7 @@ use crate::hall::{BINARY, Hall, House, eventually, is_alive, rogue_mcp};
 
 /// A path below the fixtures, which must be there.
 #[track_caller]
-fn fixture(path: &str) -> String {
+pub fn fixture(path: &str) -> String {
     let in_target = || repository().join("target/fixtures");
     let fixtures = std::env::var_os("GUILD_HALL_FIXTURES").map_or_else(in_target, PathBuf::from);
     let found = std::path::absolute(fixtures.join(path)).unwrap();
@@ -42,7 +42,7 @@ fn example(name: &str) -> Value {
 }
 
 /// A hall that finds `bun`, and whose `cargo` finds what tests/run has built.
-fn start(house: &House, flags: &[&str]) -> Hall {
+pub fn start(house: &House, flags: &[&str]) -> Hall {
     let path = format!("{}:{}", fixture("node_modules/.bin"), std::env::var("PATH").unwrap());
     let mut command = Command::new(BINARY);
     command.env("PATH", path).env("CARGO_TARGET_DIR", fixture("examples/rust/target"));
@@ -239,13 +239,16 @@ fn the_shipped_members_come_up_as_they_are() {
 fn the_examples_come_up_as_they_are() {
     let house = House::new();
     let hall = start(&house, &["--members", &fixture("examples")]);
-    let all = ["python", "rust", "typescript/bun", "typescript/node"];
-    let entries = all.map(|name| {
-        let entry = hall.until(name, "connected");
+    let dice = ["python", "rust", "typescript/bun", "typescript/node"];
+    // And `homeclaw/http`, whose server somebody has to start.
+    let homeclaw = ["inline", "legacy", "mcp", "subprocess"].map(|name| format!("homeclaw/{name}"));
+    let connected = |name: &str| hall.until(name, "connected");
+    let mut entries: Vec<Value> = homeclaw.iter().map(|name| connected(name)).collect();
+    for name in dice {
+        entries.push(connected(name));
         rolls_dice(&hall, name);
-        entry
-    });
-    assert_eq!(hall.get("/v1/roster").1["members"].as_array().unwrap().len(), all.len());
+    }
+    assert_eq!(hall.get("/v1/roster").1["members"].as_array().unwrap().len(), entries.len() + 1);
     hall.stop();
     entries.iter().for_each(assert_gone);
 }
@@ -255,5 +258,5 @@ fn check_has_nothing_to_say_about_what_is_shipped() {
     let shipped = ["guild-members", "examples"].map(|dir| repository().join(dir).display().to_string());
     let checked = House::new().cli(&["check", &shipped[0], &shipped[1]]);
     succeeds(&checked);
-    assert_eq!(String::from_utf8_lossy(&checked.stdout), "7 valid, 0 invalid\n");
+    assert_eq!(String::from_utf8_lossy(&checked.stdout), "12 valid, 0 invalid\n");
 }

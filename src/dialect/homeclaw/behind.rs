@@ -128,10 +128,9 @@ impl<'a> Config<'a> {
         let behind = if kind == Type::Http {
             rest(Some(url), &mut fields, findings)
         } else {
-            let wire = fields.take_some("transport").map(|field| word(&field, &WIRES[1..], findings));
-            let tool = fields.take_text("tool", findings);
-            let wire = wire.map(Option::flatten);
-            remote(Some(url), wire, tool, &mut fields, findings)
+            let wire =
+                fields.take_some("transport").and_then(|field| word(&field, &WIRES[1..], findings)).flatten();
+            remote(Some(url), wire, &mut fields, findings)
         };
         fields.warn_of_the_rest(findings);
         Some((behind?, timeout?))
@@ -149,14 +148,10 @@ fn default_behind(kind: Type, url: String) -> Behind {
 
 fn program(fields: &mut Fields, findings: &mut Findings) -> Option<Program> {
     let command = fields.need_text("command", "\"node\"", findings);
-    let args = fields.take_some("args").map(|field| args(&field, findings));
+    let args = fields.take_some("args").and_then(|field| args(&field, findings));
     let env =
         fields.take_some("env").map(|field| field.pairs(variable_name, Field::text_as_written, findings));
-    Some(Program {
-        command: command?.0,
-        args: args.unwrap_or_else(|| Some(Vec::new()))?,
-        env: env.unwrap_or_default(),
-    })
+    Some(Program { command: command?.0, args: args.unwrap_or_default(), env: env.unwrap_or_default() })
 }
 
 fn args(field: &Field, findings: &mut Findings) -> Option<Vec<String>> {
@@ -168,11 +163,11 @@ fn args(field: &Field, findings: &mut Findings) -> Option<Vec<String>> {
 }
 
 fn rest(base_url: Option<String>, fields: &mut Fields, findings: &mut Findings) -> Option<Behind> {
-    let path = fields.take_some("path").map(|field| urls::url_path(&field, findings));
+    let path = fields.take_some("path").and_then(|field| urls::url_path(&field, findings));
     let headers = fields.take_some("headers").map(|field| urls::headers(&field, findings));
     Some(Behind::Rest {
         base_url: trimmed(&base_url?),
-        path: path.unwrap_or_else(|| Some(PATH.into()))?,
+        path: path.unwrap_or_else(|| PATH.into()),
         headers: headers.unwrap_or_default(),
     })
 }
@@ -187,35 +182,35 @@ const WIRES: [(&str, Option<RemoteWire>); 5] = [
 ];
 
 fn mcp(fields: &mut Fields, findings: &mut Findings) -> Option<Behind> {
-    let transport = fields.take_some("transport").map(|field| word(&field, &WIRES, findings));
-    let tool = fields.take_text("tool", findings);
-    let is_remote = fields.has("base_url");
-    match transport {
-        Some(None) => None,
-        Some(Some(wire @ Some(_))) => {
-            let url = base_url(fields, findings);
-            remote(url, Some(wire), tool, fields, findings)
-        }
-        None if is_remote => {
-            let url = base_url(fields, findings);
-            remote(url, None, tool, fields, findings)
-        }
-        Some(Some(None)) | None => program(fields, findings).map(|program| Behind::Stdio { program, tool }),
-    }
+    let wire = match fields.take_some("transport") {
+        Some(field) => match word(&field, &WIRES, findings)? {
+            None => return stdio(fields, findings),
+            wire => wire,
+        },
+        None if fields.has("base_url") => None,
+        None => return stdio(fields, findings),
+    };
+    let url = base_url(fields, findings);
+    remote(url, wire, fields, findings)
 }
 
-/// `wire`: as the manifest says, if it does; `Some(None)` where that has a fault.
+fn stdio(fields: &mut Fields, findings: &mut Findings) -> Option<Behind> {
+    let tool = fields.take_text("tool", findings);
+    program(fields, findings).map(|program| Behind::Stdio { program, tool })
+}
+
+/// `wire`: as the manifest says, if it does.
 fn remote(
-    url: Option<String>, wire: Option<Option<RemoteWire>>, tool: Option<String>, fields: &mut Fields,
-    findings: &mut Findings,
+    url: Option<String>, wire: Option<RemoteWire>, fields: &mut Fields, findings: &mut Findings,
 ) -> Option<Behind> {
-    let path = fields.take_some("path").map(|field| urls::url_path(&field, findings));
+    let path = fields.take_some("path").and_then(|field| urls::url_path(&field, findings));
     let headers = fields.take_some("headers").map(|field| urls::headers(&field, findings));
+    let tool = fields.take_text("tool", findings);
     let url = match path {
         None => url?,
-        Some(path) => trimmed(&url?) + &path?,
+        Some(path) => trimmed(&url?) + &path,
     };
-    let wire = wire.unwrap_or_else(|| Some(wire_of(&url)))?;
+    let wire = wire.unwrap_or_else(|| wire_of(&url));
     Some(Behind::Remote { url, headers: headers.unwrap_or_default(), wire, tool })
 }
 

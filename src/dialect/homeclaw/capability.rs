@@ -20,13 +20,11 @@ const KINDS: [(&str, Kind); 6] = [
 
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
 
-/// The list of them; `None` where one has a fault.
-pub(super) fn capabilities(list: &Field, findings: &mut Findings) -> Option<Vec<Capability>> {
+pub(super) fn capabilities(list: &Field, findings: &mut Findings) -> Vec<Capability> {
     each(list, findings, capability, |capability| &capability.id)
 }
 
-/// The list of them; `None` where one has a fault.
-pub(super) fn parameters(list: &Field, findings: &mut Findings) -> Option<Vec<Parameter>> {
+pub(super) fn parameters(list: &Field, findings: &mut Findings) -> Vec<Parameter> {
     each(list, findings, parameter, |parameter| &parameter.name)
 }
 
@@ -34,24 +32,18 @@ pub(super) fn parameters(list: &Field, findings: &mut Findings) -> Option<Vec<Pa
 fn each<T>(
     list: &Field, findings: &mut Findings, read: impl Fn(&Field, &mut Findings) -> Option<T>,
     name: impl Fn(&T) -> &String,
-) -> Option<Vec<T>> {
-    let mut names = HashSet::new();
-    let mut all = Some(Vec::new());
-    for item in list.items(findings)? {
+) -> Vec<T> {
+    let (mut all, mut names) = (Vec::new(), HashSet::new());
+    for item in list.items(findings).unwrap_or_default() {
         if findings.are_enough() {
-            return None;
+            break;
         }
-        let Some(one) = read(&item, findings) else {
-            all = None;
-            continue;
-        };
+        let Some(one) = read(&item, findings) else { continue };
         if !names.insert(name(&one).clone()) {
             let message = format!("{:?} is already the name of another one in this list", name(&one));
             findings.fault(Some(item.node.place()), &item.name, message);
         }
-        if let Some(all) = &mut all {
-            all.push(one);
-        }
+        all.push(one);
     }
     all
 }
@@ -64,10 +56,10 @@ fn capability(item: &Field, findings: &mut Findings) -> Option<Capability> {
     let parameters = fields.take_some("parameters").map(|field| parameters(&field, findings));
     let output_description =
         fields.take_some("output_description").and_then(|field| any_text(&field, findings));
-    let post_process = fields.take_some("post_process").map(|field| field.flag(findings));
+    let post_process = fields.take_some("post_process").and_then(|field| field.flag(findings));
     let post_process_prompt = fields.take_text("post_process_prompt", findings);
-    let method = fields.take_some("method").map(|field| method(&field, findings));
-    let path = fields.take_some("path").map(|field| path(&field, findings));
+    let method = fields.take_some("method").and_then(|field| method(&field, findings));
+    let path = fields.take_some("path").and_then(|field| path(&field, findings));
     if name.is_none() {
         fields.warn_of_missing("name", "the id is shown instead", findings);
     }
@@ -80,12 +72,12 @@ fn capability(item: &Field, findings: &mut Findings) -> Option<Capability> {
         name: name.unwrap_or_else(|| id.clone()),
         id,
         description: description.unwrap_or_default(),
-        parameters: parameters.unwrap_or_else(|| Some(Vec::new()))?,
+        parameters: parameters.unwrap_or_default(),
         output_description,
-        post_process: post_process.unwrap_or(Some(false))?,
+        post_process: post_process.unwrap_or(false),
         post_process_prompt,
-        method: method.map_or(Some(None), |method| method.map(Some))?,
-        path: path.map_or(Some(None), |path| path.map(Some))?,
+        method,
+        path,
         rest,
     })
 }
@@ -93,21 +85,24 @@ fn capability(item: &Field, findings: &mut Findings) -> Option<Capability> {
 fn parameter(item: &Field, findings: &mut Findings) -> Option<Parameter> {
     let mut fields = Fields::of(item.node, &item.name, findings)?;
     let name = fields.need_text("name", "\"city\"", findings).map(|(name, _)| name);
-    let kind = fields.take_some("type").map(|field| field.one_of(&KINDS, findings));
-    let required = fields.take_some("required").map(|field| field.flag(findings));
+    let kind = fields.take_some("type");
+    let required = fields.take_some("required").and_then(|field| field.flag(findings));
     let default = fields.take_some("default");
     let description = fields.take_text("description", findings);
-    if kind.is_none() {
-        fields.warn_of_missing("type", "it is taken for a \"string\"", findings);
-    }
-    let kind = kind.unwrap_or(Some(Kind::String));
+    let kind = match kind {
+        Some(field) => field.one_of(&KINDS, findings),
+        None => {
+            fields.warn_of_missing("type", "it is taken for a \"string\"", findings);
+            Some(Kind::String)
+        }
+    };
     let default = default.and_then(|field| fitting(&field, kind?, findings));
     let rest = fields.rest(findings);
     Some(Parameter {
         name: name?,
         kind: kind?,
         // What has a default can be left out.
-        required: required.unwrap_or(Some(default.is_none()))?,
+        required: required.unwrap_or(default.is_none()),
         default,
         description,
         rest,

@@ -28,7 +28,7 @@ pub(super) fn sheet(top: Node, paper: &Paper, findings: &mut Findings) -> Option
     if let Some(parameters) = parameters
         && plugin.capabilities.is_empty()
     {
-        plugin.capabilities = vec![run(&plugin, parameters?)];
+        plugin.capabilities = vec![run(&plugin, parameters)];
     }
     let (behind, timeout) = behind?;
     Some(Sheet { plugin, behind, timeout, restart: RestartPolicy::default(), watch: None })

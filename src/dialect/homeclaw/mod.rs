@@ -131,8 +131,8 @@ fn sheet(top: Node, paper: &Paper, findings: &mut Findings) -> Option<Sheet> {
     let kind = behind::kind(&mut fields, findings);
     let module = fields.take_some("plugin_module");
     let config = kind.and_then(|kind| Config::take(&mut fields, kind, findings));
-    let restart = fields.take_some("restart").map(|field| guild::restart_policy(&field, findings));
-    let watch = fields.take_some("watch").map(|field| globs::globs(&field, findings));
+    let restart = fields.take_some("restart").and_then(|field| guild::restart_policy(&field, findings));
+    let watch = fields.take_some("watch").and_then(|field| globs::globs(&field, findings));
     fields.warn_of_the_rest(findings);
     let behind = match (kind?, config?) {
         (Type::Inline, config) => config.inline(module, paper.beside, findings),
@@ -145,8 +145,8 @@ fn sheet(top: Node, paper: &Paper, findings: &mut Findings) -> Option<Sheet> {
         plugin: Plugin { id, name: name?, ..plugin? },
         behind,
         timeout,
-        restart: restart.unwrap_or_else(|| Some(RestartPolicy::default()))?,
-        watch: watch.map_or(Some(None), |globs| globs.map(Some))?,
+        restart: restart.unwrap_or_default(),
+        watch,
     })
 }
 
@@ -168,6 +168,8 @@ impl Sheet {
         let is_processed = plugin.capabilities.iter().any(|capability| capability.post_process);
         let processing = if is_processed { POST_PROCESSING } else { Duration::ZERO };
         let porter = super::porter();
+        // It may be away at any time, and nothing else would tell.
+        let is_remote = matches!(behind, Behind::Remote { .. });
         Manifest {
             name: plugin.id.clone(),
             display_name: plugin.name.clone(),
@@ -185,8 +187,9 @@ impl Sheet {
             start_timeout,
             call_timeout: timeout + processing + GRACE,
             stop_timeout: STOP,
-            health_interval: plugin.health_check_url.is_some().then_some(HEALTH),
+            health_interval: (plugin.health_check_url.is_some() || is_remote).then_some(HEALTH),
             porter: Some(Arc::new(Porter { plugin, behind, timeout })),
+            listed: false,
             watch,
             warnings: Vec::new(),
             digest,

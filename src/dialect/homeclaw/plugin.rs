@@ -35,8 +35,8 @@ pub(super) fn plugin(fields: &mut Fields, findings: &mut Findings) -> Option<Plu
     let description = fields.need_text("description", "\"What it does, and when to choose it\"", findings);
     let description_long = fields.take_text("description_long", findings);
     let version = fields.take_some("version").and_then(|field| field.text_as_written(findings));
-    let keywords = fields.take_some("keywords").map(|field| keywords(&field, findings));
-    let health_check_url = fields.take_some("health_check_url").map(|field| urls::url(&field, findings));
+    let keywords = fields.take_some("keywords").and_then(|field| keywords(&field, findings));
+    let health_check_url = fields.take_some("health_check_url").and_then(|field| urls::url(&field, findings));
     let capabilities =
         fields.take_some("capabilities").map(|field| capability::capabilities(&field, findings));
     Some(Plugin {
@@ -45,9 +45,9 @@ pub(super) fn plugin(fields: &mut Fields, findings: &mut Findings) -> Option<Plu
         description: description?.0,
         description_long,
         version: version.filter(|version| !version.trim().is_empty()),
-        keywords: keywords.unwrap_or_else(|| Some(Vec::new()))?,
-        capabilities: capabilities.unwrap_or_else(|| Some(Vec::new()))?,
-        health_check_url: health_check_url.map_or(Some(None), |url| url.map(Some))?,
+        keywords: keywords.unwrap_or_default(),
+        capabilities: capabilities.unwrap_or_default(),
+        health_check_url,
     })
 }
 

@@ -12,6 +12,9 @@ use super::LEGACY_FILE;
 /// Where the class is by convention.
 const FILE: &str = "plugin.py";
 
+/// The name and the bases of a class are looked for in so many characters.
+const LONGEST_HEAD: usize = 500;
+
 /// Whether a Python class that is a plugin stands here: only then `config.yml` is a manifest.
 pub fn holds_plugin_class(beside: Beside) -> bool {
     (beside.python)().iter().any(|file| has_class(beside, file))
@@ -22,7 +25,7 @@ pub(super) fn behind(
     module: Option<&Field>, config_file: Option<&Field>, beside: Beside, findings: &mut Findings,
 ) -> Option<Behind> {
     let config_file = match config_file {
-        Some(field) => config(field, beside, findings)?,
+        Some(field) => config(field, beside, findings),
         None => (beside.read)(LEGACY_FILE).map(|_| LEGACY_FILE.to_owned()),
     };
     let (file, class) = match module {
@@ -32,18 +35,18 @@ pub(super) fn behind(
     Some(Behind::Python { file, class, config_file })
 }
 
-/// The plugin's own configuration; `Some(None)` where it is not there.
-fn config(field: &Field, beside: Beside, findings: &mut Findings) -> Option<Option<String>> {
+/// The plugin's own configuration, where it is there.
+fn config(field: &Field, beside: Beside, findings: &mut Findings) -> Option<String> {
     let text = field.text(findings)?;
     if !is_within(&text) {
         field.wrong("a file in the plugin's directory, as in \"config.yml\"", findings);
         return None;
     }
     if (beside.read)(&text).is_some() {
-        return Some(Some(text));
+        return Some(text);
     }
     findings.warn(field.node.place(), &field.name, format!("is {text:?}, and there is no such file"));
-    Some(None)
+    None
 }
 
 /// `plugin`, `sub.module`, `plugins.weather.plugin` or `plugin.py`; behind a ":" the class.
@@ -108,22 +111,15 @@ fn found(beside: Beside, findings: &mut Findings) -> Option<String> {
 fn has_class(beside: Beside, file: &str) -> bool {
     let Some(bytes) = (beside.read)(file) else { return false };
     let text = String::from_utf8_lossy(&bytes);
-    let mut rest = text.as_ref();
-    while let Some(at) = rest.find("class ") {
-        let begins = at == 0 || rest[..at].ends_with('\n');
-        let line = &rest[at + "class ".len()..];
-        let bases = line.split_once('(').filter(|(name, _)| !name.contains(['\n', ':']));
-        if begins && let Some((_, bases)) = bases {
+    let is_plugin = |base: &str| base.trim().rsplit('.').next().unwrap_or_default().ends_with("Plugin");
+    text.match_indices("class ").filter(|(at, _)| *at == 0 || text[..*at].ends_with('\n')).any(
+        |(at, word)| {
+            let head: String = text[at + word.len()..].chars().take(LONGEST_HEAD).collect();
+            let Some((name, bases)) = head.split_once('(') else { return false };
             let bases = bases.split(')').next().unwrap_or_default();
-            let is_plugin =
-                |base: &str| base.trim().rsplit('.').next().unwrap_or_default().ends_with("Plugin");
-            if bases.split(',').any(is_plugin) {
-                return true;
-            }
-        }
-        rest = line;
-    }
-    false
+            !name.contains(['\n', ':']) && bases.split(',').any(is_plugin)
+        },
+    )
 }
 
 /// A relative path that leads nowhere else.

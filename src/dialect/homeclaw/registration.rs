@@ -136,7 +136,7 @@ fn sheet(top: Node, findings: &mut Findings) -> Option<Sheet> {
     if let Some(tools) = tools
         && plugin.capabilities.is_empty()
     {
-        plugin.capabilities = tools?;
+        plugin.capabilities = tools;
     }
     Some(Sheet { plugin, behind, timeout, restart: RestartPolicy::default(), watch: Some(Vec::new()) })
 }

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::time::Duration;
 
 use crate::dialect::fields::{Field, Fields, Findings};
 use crate::dialect::tree::{Document, Node, Value};
@@ -30,7 +29,7 @@ pub enum Listed {
     /// A directory with a manifest, or a manifest, relative to the members directory.
     Path { path: String, place: Place, field: String },
     /// A plugin elsewhere. Its id is the member's name.
-    Remote { id: MemberKey, place: Place, field: String, read: Result<Manifest, Rejection> },
+    Remote { id: MemberKey, place: Place, field: String, read: Box<Result<Manifest, Rejection>> },
 }
 
 /// Reads it. `shown` is the file as messages name it, `dir` the members directory, absolute: plugins that
@@ -78,9 +77,15 @@ fn listed(entry: &Field, shown: &Path, dir: &Path, findings: &mut Findings) -> O
         Value::Text(url) if urls::is_url(&url) => {
             let url = urls::url(entry, findings)?;
             let sheet = mcp_server(url);
-            let id = MemberKey::parse(&sheet.plugin.id).ok()?;
+            let Ok(id) = MemberKey::parse(&sheet.plugin.id) else {
+                entry.wrong(
+                    "a URL with a host that can be a name, or an object with `url` and `id`",
+                    findings,
+                );
+                return None;
+            };
             let manifest = sheet.manifest(dir, digest_of(entry.node));
-            Some(Listed::Remote { id, place, field, read: Ok(manifest) })
+            Some(Listed::Remote { id, place, field, read: Box::new(Ok(manifest)) })
         }
         Value::Text(path) => Some(Listed::Path { path, place, field }),
         Value::Object(_) => {
@@ -112,29 +117,18 @@ fn remote(entry: &Field, shown: &Path, dir: &Path, findings: &mut Findings) -> O
     let (place, field) = (entry.node.place(), entry.name.clone());
     let mut fields = Fields::of(entry.node, &entry.name, findings)?;
     let (id, id_node) = plugin::id(&mut fields, findings)?;
-    let key = match MemberKey::parse(&id) {
-        Ok(key) if !id.contains('/') => key,
-        Ok(_) => {
-            findings.fault(
-                Some(id_node.place()),
-                &field,
-                format!("the id {id:?} holds a \"/\", and is the member's name"),
-            );
-            return None;
+    let why = match MemberKey::parse(&id) {
+        Ok(_) if id.contains('/') => "it holds a \"/\"".to_owned(),
+        Ok(key) => {
+            let mut own = Findings::new(shown);
+            let sheet = remote_sheet(id, fields, &mut own);
+            let manifest = sheet.map(|sheet| sheet.manifest(dir, digest_of(entry.node)));
+            return Some(Listed::Remote { id: key, place, field, read: Box::new(own.conclude(manifest)) });
         }
-        Err(why) => {
-            findings.fault(
-                Some(id_node.place()),
-                &field,
-                format!("the id {id:?} cannot be a member's name: {why}"),
-            );
-            return None;
-        }
+        Err(why) => why.to_string(),
     };
-    let mut own = Findings::new(shown);
-    let sheet = remote_sheet(id, fields, &mut own);
-    let manifest = sheet.map(|sheet| sheet.manifest(dir, digest_of(entry.node)));
-    Some(Listed::Remote { id: key, place, field, read: own.conclude(manifest) })
+    findings.fault(Some(id_node.place()), &field, format!("the id {id:?} cannot be a member's name: {why}"));
+    None
 }
 
 fn remote_sheet(id: String, mut fields: Fields, findings: &mut Findings) -> Option<Sheet> {
@@ -162,8 +156,7 @@ fn mcp_server(url: String) -> Sheet {
     let id = id_of(&url);
     let plugin =
         Plugin { name: id.clone(), id, description: format!("The MCP server at {url}"), ..Plugin::default() };
-    let timeout: Duration = TIMEOUT;
-    Sheet { plugin, behind, timeout, restart: RestartPolicy::default(), watch: Some(Vec::new()) }
+    Sheet { plugin, behind, timeout: TIMEOUT, restart: RestartPolicy::default(), watch: Some(Vec::new()) }
 }
 
 /// `http://127.0.0.1:3100/weather/mcp` is called `127.0.0.1-3100-weather`.
@@ -182,6 +175,8 @@ fn digest_of(node: Node) -> crate::model::Digest {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::model::Transport;
     use crate::model::porter::RemoteWire;
@@ -197,7 +192,7 @@ mod tests {
 
     fn remote(text: &str) -> (String, Result<Manifest, Rejection>) {
         match read(text).listed.pop() {
-            Some(Listed::Remote { id, read, .. }) => (id.to_string(), read),
+            Some(Listed::Remote { id, read, .. }) => (id.to_string(), *read),
             other => panic!("{other:?}"),
         }
     }
@@ -254,7 +249,7 @@ mod tests {
                 "m/registry.yaml:2:5: plugins[0]: is the number 3; it must be a path, a URL, or an object with `path` or `url`",
                 "m/registry.yaml:3:5: plugins[1].path: is missing in the object that begins here; add path: \"vendor/mail\" (or `url`)",
                 "m/registry.yaml:4:5: plugins[2].id: is missing in the object that begins here; add id: \"weather\"",
-                "m/registry.yaml:5:27: plugins[3]: the id \"a/b\" holds a \"/\", and is the member's name",
+                "m/registry.yaml:5:27: plugins[3]: the id \"a/b\" cannot be a member's name: it holds a \"/\"",
                 "m/registry.yaml:7:5: plugins[5]: is a second plugin with the id \"ok\"; remove one of the two",
                 "m/registry.yaml:8:15: plugins[6].id: has no meaning beside `path`: the plugin's own manifest is read",
                 "m/registry.yaml:9:5: plugins[7]: is the text \"http://u:p@h\"; it must be a URL, as in \"http://127.0.0.1:3100\": it holds no user and password; `headers` may",

@@ -96,12 +96,13 @@ impl Pattern {
     }
 }
 
-/// `mcp.command` where it is a file in the member's directory.
+/// The command where it is a file in the member's directory.
 fn program(manifest: &Manifest) -> Option<PathBuf> {
-    let command = Path::new(&manifest.command);
-    if !manifest.command.contains('/') {
+    let command = manifest.program().map_or(&manifest.command, |program| &program.command);
+    if !command.contains('/') {
         return None;
     }
+    let command = Path::new(command);
     let below = if command.is_absolute() { command.strip_prefix(&manifest.dir).ok()? } else { command };
     let mut parts = below.components().filter(|part| *part != Component::CurDir).peekable();
     parts.peek()?;

@@ -29,6 +29,7 @@ fn manifest() -> Manifest {
         start_timeout: Duration::from_secs(10),
         call_timeout: Duration::from_secs(30),
         stop_timeout: Duration::from_secs(5),
+        listed: false,
         porter: Some(Arc::new(Porter {
             plugin: Plugin::default(),
             behind,

@@ -199,7 +199,7 @@ impl Remote {
     async fn relay(&self, id: &RawValue, method: &str, params: Params<'_>) -> Asked {
         let unsent = |why: String| {
             let what = format!("cannot reach {}: {why}; the request was not sent", self.url);
-            Asked::Error(RpcError::new(code::INTERNAL, what))
+            Asked::Error(RpcError::new(code::UNWELL, what))
         };
         if let Err(why) = self.meet().await {
             return unsent(why);
@@ -221,7 +221,7 @@ impl Remote {
         }
         Asked::Error(match fault {
             Fault::Rpc(error) => error,
-            Fault::Lost(why) => RpcError::new(code::INTERNAL, format!("{}: {why}", self.url)),
+            Fault::Lost(why) => RpcError::new(code::UNWELL, format!("{}: {why}", self.url)),
             Fault::Forgotten => {
                 RpcError::new(code::INTERNAL, format!("{} forgets its sessions at once", self.url))
             }

@@ -134,19 +134,6 @@ impl Place {
         request
     }
 
-    /// The first event's data is a path, or a URL of the same origin: nobody else gets to see the headers.
-    fn endpoint(&self, data: &[u8]) -> Result<Uri, String> {
-        let nonsense = || format!("it says that one posts to {}", excerpt(data));
-        let uri: Uri =
-            std::str::from_utf8(data).ok().and_then(|text| text.trim().parse().ok()).ok_or_else(nonsense)?;
-        match uri.authority() {
-            Some(authority) if Some(authority) != self.url.authority() => {
-                Err(format!("{}, which is not where its stream is", nonsense()))
-            }
-            _ => Ok(uri),
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Option<Uri>> {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +154,7 @@ async fn read(
         });
         for data in heard.drain(..) {
             match told.take() {
-                Some(told) => drop(told.send(place.endpoint(&data))),
+                Some(told) => drop(told.send(endpoint(&place.url, &data))),
                 None if switchboard.hear(&data).await => {}
                 None => eprintln!("guild-hall porter: an event that is no message: {}", excerpt(&data)),
             }
@@ -180,4 +167,42 @@ async fn read(
     *place.lock() = None;
     switchboard
         .fail("the stream of events has ended before the answer came; the request may have been carried out");
+}
+
+/// Where to post, as the first event says: a path, or a URL of the same origin, for nobody else gets to see the headers.
+fn endpoint(stream: &Uri, said: &[u8]) -> Result<Uri, String> {
+    let nonsense = || format!("it says that one posts to {}", excerpt(said));
+    let text = std::str::from_utf8(said).map_err(|_| nonsense())?.trim();
+    if text.is_empty() {
+        return Err(nonsense());
+    }
+    let beside = stream.path().rsplit_once('/').map_or("", |(before, _)| before);
+    let whole =
+        if text.starts_with('/') || text.contains("://") { text.into() } else { format!("{beside}/{text}") };
+    let uri: Uri = whole.parse().map_err(|_| nonsense())?;
+    match uri.authority() {
+        Some(authority) if Some(authority) != stream.authority() => {
+            Err(format!("{}, which is not where its stream is", nonsense()))
+        }
+        _ => Ok(uri),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_posted_to_the_origin_of_the_stream_alone() {
+        let stream = Uri::from_static("http://127.0.0.1:3100/mcp/sse");
+        let path = |said: &str| {
+            endpoint(&stream, said.as_bytes()).map(|uri| uri.path_and_query().unwrap().to_string())
+        };
+        assert_eq!(path("/messages?id=1").unwrap(), "/messages?id=1");
+        assert_eq!(path(" messages?id=1\n").unwrap(), "/mcp/messages?id=1");
+        assert_eq!(path("http://127.0.0.1:3100/m").unwrap(), "/m");
+        for nowhere in ["http://127.0.0.1:3101/m", "http://evil/m", "{\"jsonrpc\": \"2.0\"}", ""] {
+            assert!(path(nowhere).is_err(), "{nowhere}");
+        }
+    }
 }

@@ -13,15 +13,10 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, LOCATION, USER_AGENT,
-};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, LOCATION, USER_AGENT};
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
 
 use crate::mcp::excerpt;
@@ -142,19 +137,10 @@ async fn exchange(request: Request<Bytes>, limit: usize) -> Result<Answer, Fault
 /// With the headers that every request has.
 fn prepared(request: Request<Bytes>, origin: &Origin) -> io::Result<Request<Full<Bytes>>> {
     let mut request = request.map(Full::new);
-    let user = request.uri().authority().and_then(|authority| Some(authority.as_str().rsplit_once('@')?.0));
-    let credentials = user.map(|user| {
-        let plain: Vec<u8> = percent_decode_str(user).collect();
-        format!("Basic {}", BASE64_STANDARD.encode(plain))
-    });
     let headers = request.headers_mut();
     headers.insert(HOST, HeaderValue::from_str(&origin.host_header()).map_err(io::Error::other)?);
     let agent = HeaderValue::from_static(concat!("guild-hall/", env!("CARGO_PKG_VERSION")));
     headers.entry(USER_AGENT).or_insert(agent);
-    if let Some(credentials) = credentials {
-        let credentials = HeaderValue::from_str(&credentials).map_err(io::Error::other)?;
-        headers.entry(AUTHORIZATION).or_insert(credentials);
-    }
     Ok(request)
 }
 
@@ -203,6 +189,5 @@ mod tests {
         let request = Request::builder().uri(uri).body(Bytes::new()).unwrap();
         let request = prepared(request, &origin).unwrap();
         assert_eq!(request.headers()[HOST], "[::1]:8443");
-        assert_eq!(request.headers()[AUTHORIZATION], "Basic bWU6c2VjcmV0");
     }
 }

@@ -67,11 +67,11 @@ class Served(BaseHTTPRequestHandler):
         self.answer(503 if ill else 200, {"error": "out of order"} if ill else {"ok": True})
 
     def again(self):
-        left = int(self.path.rsplit("/", 1)[1])
+        left = int(urlsplit(self.path).path.rsplit("/", 1)[1])
         self.answer(302, location=f"/again/{left - 1}" if left else "/echo/at-last")
 
     def away(self):
-        self.answer(302, location=f"http://127.0.0.1:{urlsplit(self.path).query}/echo/away")
+        self.answer(302, location=f"http://127.0.0.1:{urlsplit(self.path).query.split('&')[0]}/echo/away")
 
     def complete(self):
         asked = json.loads(self.body)

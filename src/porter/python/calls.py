@@ -4,6 +4,7 @@ Everything here but `Pool` and `hear` runs on the event loop's thread."""
 import asyncio
 import collections
 import contextvars
+import copy
 import functools
 import inspect
 import os
@@ -140,12 +141,21 @@ class Desk:
             # Outside of any call, this writes to the plugin itself.
             self.plugin.promptRequest = call.prompt
             self.plugin.user_input = call.prompt.text
-            if rest:
+            if rest and isinstance(self.plugin.config, (dict, type(None))):
                 self.config = self.plugin.config
-                self.plugin.config = dict(self.config or {}, **rest)
+                merged = copy.copy(self.config) or {}
+                merged.update(rest)
+                self.plugin.config = merged
             self.start(call, method, by_name)
 
     def start(self, call, method, arguments):
+        try:
+            self._start(call, method, arguments)
+        except Exception as error:
+            # No further thread can be had, for one.
+            self.end(call, None, told(error))
+
+    def _start(self, call, method, arguments):
         context = contextvars.copy_context()
         context.run(current.set, call)
         if inspect.iscoroutinefunction(method):

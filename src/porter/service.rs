@@ -69,7 +69,9 @@ impl Service {
     pub(super) async fn ask(&self, id: &RawValue, method: &str, params: Params<'_>) -> Asked {
         match self {
             Self::Stdio(stdio, health) => well(stdio.ask(id, method, params), method, health).await,
-            Self::Remote(remote, health) => well(remote.ask(id, method, params), method, health).await,
+            Self::Remote(remote, health) => {
+                well(Box::pin(remote.ask(id, method, params)), method, health).await
+            }
             Self::Tools(toolbox) => match toolbox.ask(method, params).await {
                 Ok(result) => Asked::Result(result),
                 Err(error) => Asked::Error(error),
@@ -130,7 +132,7 @@ async fn well(asking: impl Future<Output = Asked>, method: &str, health: &Health
     if method != "ping" {
         return asking.await;
     }
-    match tokio::join!(asking, health.check()) {
+    match tokio::join!(asking, Box::pin(health.check())) {
         (Asked::Result(_), Err(what)) => Asked::Error(RpcError::new(code::UNWELL, what)),
         (asked, _) => asked,
     }
